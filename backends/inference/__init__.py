@@ -1,0 +1,1 @@
+"""The text server and its clients."""

@@ -1,0 +1,1 @@
+"""A RunPlan becomes a job that outlives the terminal."""

@@ -1,0 +1,1 @@
+"""Models by name: their shapes, their memory, their time."""

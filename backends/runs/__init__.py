@@ -1,0 +1,1 @@
+"""Runs on disk: their plan, their folder, their state, their checkpoints."""

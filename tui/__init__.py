@@ -1,0 +1,1 @@
+"""The terminal application: draws and asks; the work is done in `backends`."""
