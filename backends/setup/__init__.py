@@ -1,0 +1,1 @@
+"""The tutorial's steps: is it done? what will it run? run it."""

@@ -1,0 +1,96 @@
+"""The clone of Megatron-LM: the right branch, the right commit, whole, and what was changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.setup.step import Action, Finding, Site
+
+# The commit that branch and tag core_r0.8.0 both name (2024-08-12).
+KNOWN_COMMITS = {"core_r0.8.0": "baf94af3c667248865f23df73b9fb8e2395e6fd0"}
+OFFLINE = (
+    "Without network: on another machine run `git clone --mirror` and `git bundle create megatron.bundle --all`, "
+    "bring the file here and name it as the repository."
+)
+
+
+class MegatronStep:
+    name = "megatron"
+    title = "Megatron-LM"
+
+    def look(self, site: Site) -> Finding:
+        clone = site.workspace.megatron
+        branch = site.choices.branch or site.settings.megatron.branch
+        if site.programs.find("git") is None:
+            return Finding(self.name, "failed", "There is no git.", "Install git, or ask the administrator.")
+        if not clone.exists():
+            return Finding(
+                self.name, "pending", f"{clone} is not there yet.", f"Clone branch {branch}. {OFFLINE}"
+            )
+        head = site.programs.ask(["git", "rev-parse", "--show-toplevel", "HEAD"], cwd=clone)
+        lines = head.stdout.split()
+        if not head.ok or len(lines) != 2 or Path(lines[0]).resolve() != clone.resolve():
+            return Finding(
+                self.name,
+                "failed",
+                f"{clone} is not a clone of its own.",
+                "Move the folder away, then clone again.",
+            )
+        if not (clone / "pretrain_gpt.py").is_file():
+            return Finding(
+                self.name, "failed", f"{clone} holds no pretrain_gpt.py.", f"Check out {branch} there."
+            )
+        return self._describe(site, clone, branch, lines[1])
+
+    def _describe(self, site: Site, clone: Path, branch: str, commit: str) -> Finding:
+        changed = site.programs.ask(
+            ["git", "status", "--porcelain", "--untracked-files=no"], cwd=clone
+        ).stdout.splitlines()
+        state = (
+            "clean"
+            if not changed
+            else f"{len(changed)} tracked file{'s' if len(changed) > 1 else ''} changed"
+        )
+        evidence = f"{branch} · {commit[:7]} · {state}"
+        known = KNOWN_COMMITS.get(branch)
+        if known is None or commit == known:
+            return Finding(self.name, "ok", evidence)
+        if site.programs.ask(["git", "merge-base", "--is-ancestor", known, commit], cwd=clone).ok:
+            ahead = site.programs.ask(
+                ["git", "rev-list", "--count", f"{known}..{commit}"], cwd=clone
+            ).stdout.strip()
+            return Finding(
+                self.name,
+                "ok",
+                f"{evidence} · {ahead} commit{'s' if ahead != '1' else ''} on top of {known[:7]}",
+            )
+        return Finding(
+            self.name,
+            "warning",
+            f"{commit[:7]} is checked out, not {branch} ({known[:7]}).",
+            f"git -C {clone} checkout {known[:10]}, unless another version is meant.",
+        )
+
+    def actions(self, site: Site) -> Sequence[Action]:
+        clone = site.workspace.megatron
+        if clone.exists():
+            return []
+        if site.programs.find("git") is None:
+            raise UserError("There is no git on this machine.", "Install git, or ask the administrator.")
+        branch = site.choices.branch or site.settings.megatron.branch
+        repository = site.choices.repository or site.settings.megatron.repository
+        part = clone.with_name(clone.name + ".part")
+        folder = site.workspace.outputs
+        actions = [
+            Action(
+                f"clone {branch}",
+                ("git", "clone", "--progress", "--branch", branch, "--", repository, part.name),
+                folder,
+            ),
+            Action("put it in place", ("mv", "-n", "-T", part.name, clone.name), folder),
+        ]
+        if part.exists():  # what an interrupted clone left: git cannot go on in it
+            actions.insert(0, Action("remove an interrupted clone", ("rm", "-rf", "--", part.name), folder))
+        return actions

@@ -1,0 +1,99 @@
+"""Host and image must carry the same Open MPI up to the patch number, and two ranks must really see each other."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from backends.setup.programs import Answer
+from backends.setup.step import Action, Finding, Site
+from backends.setup.versions import MpiVersion, mismatch, read_mpi_version
+
+PROOF = (
+    "from mpi4py import MPI; w = MPI.COMM_WORLD; "
+    "print('mdk-rank', w.Get_rank(), 'of', w.Get_size(), 'sum', w.allreduce(w.Get_rank() + 1), flush=True)"
+)
+SEEN = re.compile(r"mdk-rank (\d+) of (\d+) sum (\d+)")
+TIME_LIMIT = 60.0  # s; in one of ten short jobs mpirun itself was seen to hang at the end
+
+
+class MpiStep:
+    name = "mpi"
+    title = "MPI"
+
+    def look(self, site: Site) -> Finding:
+        mpirun = site.programs.find("mpirun")
+        if mpirun is None:
+            return Finding(
+                self.name,
+                "failed",
+                "There is no mpirun in PATH.",
+                "Load the Open MPI module of this site, or install Open MPI 5.",
+            )
+        host = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout)
+        if host is None:
+            return Finding(
+                self.name, "failed", f"{mpirun} does not say its version.", "Run `mpirun --version` by hand."
+            )
+        if not site.image.is_file():
+            return Finding(
+                self.name, "pending", f"host {host}   image not built yet", "Build the image first."
+            )
+        if site.singularity is None:
+            return Finding(
+                self.name, "failed", "There is no singularity.", "Install Apptainer or SingularityCE."
+            )
+        inside = site.programs.ask(
+            [site.singularity, "exec", str(site.image), "mpirun", "--version"], timeout=TIME_LIMIT
+        )
+        image = read_mpi_version(inside.stdout)
+        if image is None:
+            why = (inside.stderr.strip().splitlines() or ["mpirun said nothing"])[-1]
+            return Finding(self.name, "failed", f"host {host}   image without mpirun: {why}", rebuild(host))
+        evidence = f"host {host}   image {image}"
+        problem = mismatch(host, image)
+        if problem:
+            return Finding(self.name, "failed", f"{evidence}. {problem}", rebuild(host))
+        return self._prove(site, mpirun, evidence, host)
+
+    def _prove(self, site: Site, mpirun: str, evidence: str, host: MpiVersion) -> Finding:
+        answer = site.programs.ask(proof_command(site, mpirun), timeout=TIME_LIMIT, env=root_may_run(site))
+        failure = judge_proof(answer)
+        if failure:
+            return Finding(self.name, "failed", f"{evidence}. {failure}", rebuild(host))
+        return Finding(self.name, "ok", f"{evidence} · two ranks saw each other")
+
+    def actions(self, site: Site) -> Sequence[Action]:
+        """Nothing to run: what mends a mismatch is another image, which is the image step's to build."""
+        return []
+
+
+def proof_command(site: Site, mpirun: str) -> list[str]:
+    """A job of two ranks inside the image that must find each other."""
+    inside = [site.singularity or "singularity", "exec", str(site.image), "python3", "-c", PROOF]
+    return [mpirun, "--np", "2", "--oversubscribe", "--bind-to", "none", *inside]
+
+
+def root_may_run(site: Site) -> dict[str, str]:
+    """Open MPI refuses to run as root unless both variables are set."""
+    if os.geteuid() != 0:
+        return {}
+    return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def judge_proof(answer: Answer) -> str:
+    """Why the two ranks did not meet; "" when they did."""
+    seen = [(int(rank), int(size), int(total)) for rank, size, total in SEEN.findall(answer.stdout)]
+    if sorted(seen) == [(0, 2, 3), (1, 2, 3)]:
+        return ""
+    if any(size == 1 for _, size, _ in seen):
+        return "Each rank believed it was alone (rank 0 of 1): the image's MPI does not talk to the host's mpirun."
+    if "mpi4py" in answer.stderr:
+        return "The image has no mpi4py, so the proof with two ranks could not run."
+    words = [line for line in answer.stderr.splitlines() if line.strip(" -")]
+    return f"The job of two ranks failed: {words[0] if words else f'status {answer.status}, no message'}"
+
+
+def rebuild(host: MpiVersion) -> str:
+    return f"Rebuild the image with --build-arg OPENMPI={host}, under a new name, then rename it."

@@ -1,0 +1,117 @@
+"""What a set-up step is: it looks at the disk, and it knows the commands that would do what is missing.
+
+A step never runs anything by itself while it looks, and what it will run are argument lists: they are shown word for
+word and then run word for word, in the foreground by `mdk-tui setup` or under the supervisor by the application.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from backends.settings import Settings
+from backends.setup.programs import Programs
+from backends.workspace import Workspace
+
+Verdict: TypeAlias = Literal["ok", "warning", "failed", "skipped", "pending", "running"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a look found. `evidence` is what was seen; `remedy` what to do about it ("" when there is nothing to do)."""
+
+    name: str
+    verdict: Verdict
+    evidence: str
+    remedy: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "verdict": self.verdict,
+            "evidence": self.evidence,
+            "remedy": self.remedy or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One command of a step. `stdin` is a file that it reads, as `patch` does."""
+
+    title: str
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    stdin: Path | None = None
+
+    @property
+    def shown(self) -> str:
+        """The command as a person would type it in `cwd`."""
+        words = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        words.append(shlex.join(self.argv))
+        if self.stdin is not None:
+            words.append(f"< {shlex.quote(str(self.stdin))}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user may choose for a set-up; "" and None mean the tutorial's own choice."""
+
+    repository: str = ""
+    branch: str = ""
+    definition: Path | None = None
+    corpus: Path | None = None  # a local .jsonl instead of the download
+    workers: int = 0  # of the preprocessing; 0: one a core
+    nodes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a step may look at: arguments, not globals, so that a test can make a site of its own."""
+
+    workspace: Workspace
+    settings: Settings
+    environment: Mapping[str, str]
+    programs: Programs
+    choices: Choices = field(default_factory=Choices)
+
+    @property
+    def image(self) -> Path:
+        named = self.settings.image.path
+        return (
+            self.workspace.root / Path(named).expanduser()
+            if named
+            else self.workspace.megatron / "pytorch.sif"
+        )
+
+    @property
+    def singularity(self) -> str | None:
+        """Where `singularity` is: from settings, PATH, or where these servers have it outside PATH."""
+        named = self.settings.image.singularity
+        if named:
+            return named
+        return (
+            self.programs.find("singularity")
+            or self.programs.find("apptainer")
+            or self.programs.find("/opt/singularity/bin/singularity")
+        )
+
+
+class Step(Protocol):
+    """One line of the wizard."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    def look(self, site: Site) -> Finding:
+        """The state on disk. May take a second or two: call it from a thread."""
+        ...
+
+    def actions(self, site: Site) -> Sequence[Action]:
+        """What is missing, as commands; [] when there is nothing to do. Raises UserError when it cannot be done here."""
+        ...
