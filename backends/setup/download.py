@@ -1,0 +1,138 @@
+"""`python -m backends.setup.download URL DEST`: one file, resumable, never half a file under its final name.
+
+What has arrived lies in DEST.part; a second start goes on where the first ended, if the server can. A proxy from the
+environment is honoured. Progress goes to standard output, one line a second: `downloaded N of M bytes, R MB/s`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TextIO
+
+from backends.errors import UserError
+from backends.files import read_json, write_atomic
+from backends.text import clean_line
+
+if TYPE_CHECKING:
+    import httpx
+
+CHUNK = 2**20
+
+
+def download(url: str, destination: Path, sha256: str = "", out: TextIO = sys.stdout) -> None:
+    """Fetch `url` to `destination`. Raises UserError; what has arrived is kept for the next try."""
+    import httpx
+
+    if destination.exists():
+        raise UserError(f"{destination} exists already.", "Move it away to download it again.")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    part = destination.with_name(destination.name + ".part")
+    try:
+        with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=20)) as client:
+            _fetch(client, url, part, out)
+    except httpx.HTTPStatusError as error:
+        raise UserError(
+            f"{url} answered {error.response.status_code} {error.response.reason_phrase}.",
+            "Check the address.",
+        ) from None
+    except httpx.HTTPError as error:
+        words = clean_line(str(error)) or type(error).__name__
+        raise UserError(
+            f"{url} could not be read: {words}.", f"Try again: it goes on from {size(part):,} bytes."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{part} could not be written: {error.strerror}.", "Make room, then try again: it goes on."
+        ) from None
+    if sha256 and digest(part) != sha256:
+        raise UserError(
+            f"{destination.name} arrived with another checksum than expected.",
+            f"Remove {part} and try again.",
+        )
+    part.rename(destination)
+    etag_file(part).unlink(missing_ok=True)
+    print(f"saved {destination} ({size(destination):,} bytes)", file=out, flush=True)
+
+
+def _fetch(client: httpx.Client, url: str, part: Path, out: TextIO) -> None:
+    start, known = size(part), read_json(etag_file(part)) or {}
+    headers = {"Accept-Encoding": "identity"}
+    if start and known.get("url") == url:
+        headers["Range"] = f"bytes={start}-"
+        if known.get("validator"):
+            headers["If-Range"] = known["validator"]  # another file by now: the server sends all of it
+    with client.stream("GET", url, headers=headers) as reply:
+        if reply.status_code == 416 and start:  # nothing is missing, or the file shrank: its length decides
+            if reply.headers.get("content-range", "").endswith(f"/{start}"):
+                return
+            part.unlink()
+            raise UserError(f"{url} is shorter than what had arrived.", "Try again: it starts anew.")
+        reply.raise_for_status()
+        resumed = reply.status_code == 206
+        validator = reply.headers.get("etag") or reply.headers.get("last-modified") or ""
+        write_atomic(
+            etag_file(part),
+            json.dumps({"url": url, "validator": "" if validator.startswith("W/") else validator}),
+        )
+        length = reply.headers.get("content-length")
+        done = start if resumed else 0
+        total = done + int(length) if length and length.isdigit() else None
+        with part.open("ab" if resumed else "wb") as file:
+            _copy(reply, file, done, total, out)
+    if total is not None and size(part) < total:
+        raise UserError(
+            f"The connection ended at {size(part):,} of {total:,} bytes.", "Try again: it goes on from there."
+        )
+
+
+def _copy(reply: httpx.Response, file: BinaryIO, done: int, total: int | None, out: TextIO) -> None:
+    began, first, told = time.monotonic(), done, 0.0
+    for chunk in reply.iter_bytes(CHUNK):
+        file.write(chunk)
+        done += len(chunk)
+        now = time.monotonic()
+        if now - told >= 1 or done == total:
+            told = now
+            rate = (done - first) / max(now - began, 1e-6) / 1e6
+            print(f"downloaded {done} of {total or '?'} bytes, {rate:.1f} MB/s", file=out, flush=True)
+
+
+def size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def etag_file(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def digest(path: Path) -> str:
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(CHUNK):
+            total.update(block)
+    return total.hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    if not 2 <= len(arguments) <= 3:
+        print("usage: python -m backends.setup.download URL DEST [SHA256]", file=sys.stderr)  # noqa: T201
+        return 2
+    try:
+        download(arguments[0], Path(arguments[1]), arguments[2] if len(arguments) == 3 else "")
+    except UserError as error:
+        print(f"{error.message}\nhint: {error.remedy}", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""Is this .jsonl a corpus? Bad lines by number, missing keys, empty texts, encoding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+LINE_LIMIT = 256 * 2**20  # bytes; a longer line is no document but a file without newlines
+KEPT = 20  # bad lines that are named one by one
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    number: int
+    problem: str
+
+
+@dataclass(slots=True)
+class Corpus:
+    """What was read. `documents` counts good lines; `whole` is False when only a sample was read."""
+
+    path: str
+    size: int  # bytes
+    documents: int = 0
+    characters: int = 0
+    empty: int = 0
+    bytes_read: int = 0
+    bad: list[BadLine] = field(default_factory=list[BadLine])
+    bad_count: int = 0
+    whole: bool = False
+
+    @property
+    def estimated_documents(self) -> int | None:
+        """Documents in the whole file, scaled up from the sample; None when nothing was read."""
+        if self.whole:
+            return self.documents
+        return round(self.documents * self.size / self.bytes_read) if self.bytes_read else None
+
+
+def check_corpus(path: Path, key: str = "text", sample: int | None = 1000) -> Corpus:
+    """Read the first `sample` lines (None: all) of a .jsonl. Raises OSError for a file that cannot be read."""
+    corpus = Corpus(str(path), path.stat().st_size)
+    for number, line in _lines(path):
+        if sample is not None and number > sample:
+            break
+        corpus.bytes_read += len(line)
+        problem, text = read_document(line, key)
+        if problem:
+            corpus.bad_count += 1
+            if len(corpus.bad) < KEPT:
+                corpus.bad.append(BadLine(number, problem))
+            continue
+        corpus.documents += 1
+        corpus.characters += len(text)
+        corpus.empty += not text.strip()
+    else:
+        corpus.whole = True
+    return corpus
+
+
+def read_document(line: bytes, key: str) -> tuple[str, str]:
+    """(problem, text) of one line: the problem is "" for a document that preprocess_data.py can read."""
+    if len(line) >= LINE_LIMIT:
+        return f"is longer than {LINE_LIMIT // 2**20} MiB; is this really one document a line?", ""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (byte {error.start})", ""
+    except ValueError as error:
+        return f"is not JSON ({error})", ""
+    except RecursionError:
+        return "is nested too deeply", ""
+    if not isinstance(value, dict):
+        return "is not a JSON object", ""
+    document = cast("dict[str, Any]", value)
+    if key not in document:
+        return f"has no key {key!r} (it has: {', '.join(list(document)[:5]) or 'none'})", ""
+    text = document[key]
+    return (
+        ("", text)
+        if isinstance(text, str)
+        else (f"has a {type(text).__name__} under {key!r} where a text belongs", "")
+    )
+
+
+def preview(path: Path, key: str = "text", documents: int = 3, characters: int = 400) -> list[str]:
+    """The beginnings of the first good documents, raw: the caller cleans what it shows."""
+    found: list[str] = []
+    for number, line in _lines(path):
+        problem, text = read_document(line, key)
+        if not problem and text.strip():
+            found.append(text[:characters])
+        if len(found) == documents or number >= 1000:
+            break
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LINE_LIMIT):
+            number += 1
+            yield number, line

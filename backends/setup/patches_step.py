@@ -1,0 +1,169 @@
+"""The scripts and patches: is each applied, does it fit, did somebody edit the file?
+
+A patch is applied to a new file beside its target and renamed over it, so that a target is never half patched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from backends.errors import UserError
+from backends.resources import resource_folder
+from backends.setup.step import Action, Finding, Site
+
+State: TypeAlias = Literal["applied", "pending", "drifted", "missing"]
+SERVER_FIX = "af51a1535af8eea40c315db64f2ff8c53f1737e0"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """`file` in patches/ turns `source` into `target` (both below the clone); equal when the file is patched in place."""
+
+    name: str
+    file: str
+    source: str
+    target: str
+    commit: str = ""  # an upstream commit that does the same
+
+    @property
+    def in_place(self) -> bool:
+        return self.source == self.target
+
+
+EXAMPLE = "examples/gpt3/train_gpt3_175b_distributed.sh"
+PATCHES = (
+    Patch("training script", "pretrain_7b_mpi.patch", EXAMPLE, "examples/gpt3/train_gpt3_7b_mpi.sh"),
+    Patch("MLflow and dated saves", "training_mlflow.patch", *("megatron/training/training.py",) * 2),
+    Patch("server script", "inference_7b_mpi.patch", EXAMPLE, "examples/gpt3/inference_gpt3_7b_mpi.sh"),
+    Patch(
+        "server address", "text_generation_server_bind.patch", *("tools/run_text_generation_server.py",) * 2
+    ),
+    Patch(
+        "server fix",
+        "text_generation_tokenizer.patch",
+        *("megatron/inference/text_generation/tokenization.py",) * 2,
+        commit=SERVER_FIX,
+    ),
+)
+
+
+class PatchesStep:
+    name = "patches"
+    title = "patches"
+
+    def look(self, site: Site) -> Finding:
+        clone = site.workspace.megatron
+        if not clone.is_dir():
+            return Finding(
+                self.name, "pending", "Megatron-LM is not there yet.", "Do the step megatron first."
+            )
+        if site.programs.find("patch") is None:
+            return Finding(self.name, "failed", "There is no patch.", "Install the package patch.")
+        states = {patch.name: state(site, patch) for patch in PATCHES}
+        bad = [name for name, s in states.items() if s in ("drifted", "missing")]
+        if bad:
+            drifted = next(patch for patch in PATCHES if patch.name == bad[0])
+            return Finding(
+                self.name,
+                "warning",
+                f"{', '.join(bad)}: {drifted.target} is not as the patch expects; it was edited, or is of another version.",
+                f"git -C {clone} diff shows the edits. Nothing is overwritten: undo them, or keep them.",
+            )
+        done = sum(s == "applied" for s in states.values())
+        if done == len(PATCHES):
+            return Finding(self.name, "ok", f"{done} of {done} applied")
+        left = ", ".join(name for name, s in states.items() if s == "pending")
+        return Finding(
+            self.name, "pending", f"{done} of {len(PATCHES)} applied; to do: {left}", "Apply them."
+        )
+
+    def actions(self, site: Site) -> Sequence[Action]:
+        found: list[Action] = []
+        for patch in PATCHES:
+            match state(site, patch):
+                case "pending":
+                    found += apply_actions(site, patch)
+                case "drifted":
+                    raise UserError(
+                        f"{patch.target} was edited, so {patch.file} does not fit.",
+                        f"git -C {site.workspace.megatron} diff {patch.target} shows the edits; undo them, or go without the patch.",
+                    )
+                case "missing":
+                    raise UserError(
+                        f"{patch.source} is missing from the clone.", "Do the step megatron first."
+                    )
+                case "applied":
+                    pass
+        return found
+
+
+def state(site: Site, patch: Patch) -> State:
+    """What is on disk. Runs `patch --dry-run`, which changes nothing."""
+    clone = site.workspace.megatron
+    source, target = clone / patch.source, clone / patch.target
+    if patch.in_place:
+        if not target.is_file():
+            return "missing"
+        if site.programs.ask([*dry_run(patch, target), "--reverse"], cwd=clone).ok:
+            return "applied"
+        return (
+            "pending"
+            if site.programs.ask([*dry_run(patch, target), "--forward"], cwd=clone).ok
+            else "drifted"
+        )
+    if not source.is_file():
+        return "missing"
+    if target.is_file():
+        wanted = site.programs.ask(
+            ["patch", "-l", "-s", "-f", "-o", "-", str(source), str(patch_file(patch))], cwd=clone
+        )
+        return "applied" if wanted.ok and wanted.stdout == _content(target) else "drifted"
+    return "pending" if site.programs.ask([*dry_run(patch, source), "--forward"], cwd=clone).ok else "drifted"
+
+
+def apply_actions(site: Site, patch: Patch) -> list[Action]:
+    clone = site.workspace.megatron
+    if (
+        patch.commit
+        and site.programs.ask(["git", "cat-file", "-e", f"{patch.commit}^{{commit}}"], cwd=clone).ok
+    ):
+        identity = ("-c", "user.name=mdk-tui", "-c", "user.email=mdk-tui@localhost")
+        return [Action(f"{patch.name}: cherry-pick", ("git", *identity, "cherry-pick", patch.commit), clone)]
+    part = f"{patch.target}.part"
+    command = ("patch", "-l", "-f", "-o", part, patch.source, str(patch_file(patch)))
+    return [
+        Action(f"{patch.name}: patch a copy", command, clone),
+        Action(f"{patch.name}: put it in place", ("mv", "-T", part, patch.target), clone),
+    ]
+
+
+def reverse_actions(site: Site) -> list[Action]:
+    """The commands that take every applied patch back; edited files are left alone."""
+    clone = site.workspace.megatron
+    found: list[Action] = []
+    for patch in reversed(PATCHES):
+        if state(site, patch) != "applied":
+            continue
+        if not patch.in_place:
+            found.append(Action(f"{patch.name}: remove", ("rm", "--", patch.target), clone))
+            continue
+        part = f"{patch.target}.part"
+        command = ("patch", "-l", "-f", "-R", "-o", part, patch.target, str(patch_file(patch)))
+        found.append(Action(f"{patch.name}: reverse on a copy", command, clone))
+        found.append(Action(f"{patch.name}: put it in place", ("mv", "-T", part, patch.target), clone))
+    return found
+
+
+def dry_run(patch: Patch, target: Path) -> list[str]:
+    return ["patch", "-l", "-s", "-f", "--dry-run", str(target), str(patch_file(patch))]
+
+
+def patch_file(patch: Patch) -> Path:
+    return resource_folder("patches") / patch.file
+
+
+def _content(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

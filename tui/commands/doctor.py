@@ -1,0 +1,32 @@
+"""`mdk-tui doctor`: everything a run needs of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+
+from backends.settings import read_settings
+from backends.setup.doctor import check_up
+from backends.setup.programs import RealPrograms
+from backends.setup.step import Finding, Site
+from backends.workspace import Workspace
+from tui.commands.setup import line
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
+@click.pass_obj
+def command(workspace: Workspace, as_json: bool, check: bool) -> int:
+    """Check workspace, Megatron-LM, image, MPI, data, patches, GPUs, ports, limits and logout, with remedies."""
+    site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
+    findings: list[Finding] = []
+    for finding in check_up(site):
+        findings.append(finding)
+        if not as_json:
+            click.echo(line(finding))
+    if as_json:
+        click.echo(json.dumps([finding.as_json() for finding in findings]))
+    return 3 if check and any(f.verdict in ("warning", "failed") for f in findings) else 0
