@@ -17,8 +17,11 @@ from backends.workspace import find_workspace
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train a tiny GPT on the CPU and talk to it."),
     "watch": ("watch", "The monitor on any Megatron log."),
+    "setup": ("setup", "The steps from a bare server to data: look, show, run."),
+    "doctor": ("doctor", "Check this machine, with remedies."),
     "parse": ("parse", "The events of a log, one JSON object a line."),
     "summary": ("summary", "Last values, totals, alerts and diagnosis of a log or run."),
+    "data": ("data", "Documents and tokens of a preprocessed data set."),
     "launch": ("launch", "Start a run, or print what would run."),
     "resume": ("resume", "Continue a run from its newest checkpoint."),
     "runs": ("runs", "What runs and what ran."),
