@@ -1,0 +1,136 @@
+"""A download goes on where it ended, and a half file never has its final name. Against a real local server."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from backends.errors import UserError
+from backends.setup.download import download
+
+CONTENT = bytes(range(256)) * 40_000  # 10 MB
+
+
+class Server(ThreadingHTTPServer):
+    """Serves CONTENT at any path; `cut` ends the next reply after so many bytes; `version` is its ETag."""
+
+    cut: int | None = None
+    version = '"1"'
+    ranges = True
+    seen: list[str | None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        wanted = self.headers.get("Range")
+        self.server.seen.append(wanted)
+        fresh = self.headers.get("If-Range") in (None, self.server.version)
+        start = (
+            int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and fresh and self.server.ranges else 0
+        )
+        if start >= len(CONTENT):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(CONTENT)}")
+            self.end_headers()
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", self.server.version)
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        body, self.server.cut = CONTENT[start:][: self.server.cut], None
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server(("127.0.0.1", 0), Handler)
+    server.seen = []
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def url(server: Server, path: str = "/file") -> str:
+    return f"http://127.0.0.1:{server.server_port}{path}"
+
+
+def test_a_whole_file_with_progress_and_checksum(server: Server, tmp_path: Path) -> None:
+    out = io.StringIO()
+    download(url(server), tmp_path / "new" / "file", hashlib.sha256(CONTENT).hexdigest(), out)
+    assert (tmp_path / "new" / "file").read_bytes() == CONTENT
+    assert f"downloaded {len(CONTENT)} of {len(CONTENT)} bytes" in out.getvalue()
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["file"]
+
+
+def test_a_lost_connection_costs_nothing_but_the_reconnect(server: Server, tmp_path: Path) -> None:
+    server.cut = 4_000_000
+    with pytest.raises(UserError, match="goes on from"):
+        download(url(server), tmp_path / "file", out=io.StringIO())
+    assert not (tmp_path / "file").exists()
+    arrived = (tmp_path / "file.part").stat().st_size
+    assert 0 < arrived <= 4_000_000
+    download(url(server), tmp_path / "file", out=io.StringIO())
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.seen == [None, f"bytes={arrived}-"]
+
+
+def test_another_file_by_now_is_fetched_anew(server: Server, tmp_path: Path) -> None:
+    server.cut = 4_000_000
+    with pytest.raises(UserError):
+        download(url(server), tmp_path / "file", out=io.StringIO())
+    server.version = '"2"'
+    download(url(server), tmp_path / "file", out=io.StringIO())
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
+    server.cut = 4_000_000
+    with pytest.raises(UserError):
+        download(url(server), tmp_path / "file", out=io.StringIO())
+    server.ranges = False
+    download(url(server), tmp_path / "file", out=io.StringIO())
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_complete_part_is_only_renamed(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(CONTENT)
+    (tmp_path / "file.part.json").write_text(f'{{"url": "{url(server)}", "validator": ""}}')
+    download(url(server), tmp_path / "file", out=io.StringIO())
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_is_not_put_in_place(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="another checksum"):
+        download(url(server), tmp_path / "file", "0" * 64, io.StringIO())
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_users_file_is_never_overwritten(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        download(url(server), tmp_path / "file", out=io.StringIO())
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_refusals_are_sentences(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="answered 404"):
+        download(url(server, "/missing"), tmp_path / "file", out=io.StringIO())
+    with pytest.raises(UserError, match="could not be read"):
+        download("http://127.0.0.1:9/x", tmp_path / "file", out=io.StringIO())
