@@ -1,0 +1,119 @@
+"""Reading what torch.save wrote, without torch and without running anything that a file says.
+
+A .pt file is a zip whose `*/data.pkl` is a pickle; tensors are other members. The pickle is read by an unpickler that
+knows no class at all: everything becomes a plain value or an inert `Opaque`, so a hostile file can do nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any, cast
+
+LOCAL_HEADER, END_RECORD = b"PK\x03\x04", b"PK\x05\x06"
+ZIP64_LOCATOR = b"PK\x06\x07"
+TAIL = 65_557  # bytes: the end record and the longest comment
+PICKLE_LIMIT = 256 * 2**20  # bytes; core_r0.8.0 writes some hundred KB
+
+
+class Opaque:
+    """Stands for an object of a class we do not know: keeps its state, does nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __call__(self, *arguments: Any) -> Opaque:
+        return Opaque(*arguments)
+
+    # Some pickles fill lists and dictionaries of their own classes item by item.
+    def append(self, item: Any) -> None: ...
+    def extend(self, items: Any) -> None: ...
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+
+class _Reader(pickle.Unpickler):
+    """Gives every global of the pickle the same inert class, except the three containers that hold plain values."""
+
+    PLAIN: dict[tuple[str, str], Any] = {  # noqa: RUF012  (a constant table)
+        ("collections", "OrderedDict"): dict,
+        ("builtins", "set"): set,
+        ("builtins", "dict"): dict,
+        ("argparse", "Namespace"): Opaque,
+    }
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        return self.PLAIN.get((module_name, global_name), Opaque)
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        return None
+
+
+def read_pickle(content: bytes) -> Any:
+    """The value of a pickle with every foreign object inert. Raises ValueError for what is no pickle."""
+    if len(content) > PICKLE_LIMIT:
+        raise ValueError("the pickle is too large")
+    try:
+        return _Reader(io.BytesIO(content)).load()
+    except Exception as error:  # a hostile pickle may raise anything from its opcodes
+        raise ValueError(f"the pickle cannot be read: {type(error).__name__}") from None
+
+
+def torn(path: Path) -> str | None:
+    """Why the zip at `path` is not whole; None when head and tail are in order. Reads 64 KB at most."""
+    size = path.stat().st_size
+    if size == 0:
+        return "is empty"
+    with path.open("rb") as file:
+        head = file.read(4)
+        if head[:1] == b"\x80":
+            return None  # a plain pickle, as torch < 1.6 wrote: its end cannot be checked
+        if head != LOCAL_HEADER:
+            return "is no torch file"
+        file.seek(max(0, size - TAIL))
+        tail = file.read()
+    end = tail.rfind(END_RECORD)
+    if end < 0 or len(tail) - end < 22:
+        return "is cut off"
+    directory_size, offset = struct.unpack("<II", tail[end + 12 : end + 20])
+    if 0xFFFFFFFF in (directory_size, offset) or ZIP64_LOCATOR in tail[:end]:
+        return None  # sizes beyond 4 GB stand in another record; the end record itself is written last
+    start = size - len(tail) + end
+    return None if directory_size + offset == start else "is damaged"
+
+
+def stored_arguments(path: Path) -> dict[str, Any] | None:
+    """The training arguments inside a checkpoint file: name → plain value; None where there are none to be read.
+
+    Megatron stores an argparse.Namespace under "args"; the demo trainer stores `args.json`.
+    """
+    import json
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if "args.json" in names:
+                value = json.loads(archive.read("args.json"))
+                return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+            pickled = next((name for name in names if name.endswith("data.pkl")), None)
+            if pickled is None or archive.getinfo(pickled).file_size > PICKLE_LIMIT:
+                return None
+            state = read_pickle(archive.read(pickled))
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
+        return None
+    return _plain_arguments(cast("dict[str, Any]", state).get("args")) if isinstance(state, dict) else None
+
+
+def _plain_arguments(arguments: Any) -> dict[str, Any] | None:
+    state = arguments.state if isinstance(arguments, Opaque) else arguments
+    if not isinstance(state, dict):
+        return None
+    values = cast("dict[Any, Any]", state)
+    plain = (str, int, float, bool, list, tuple, type(None))
+    return {str(name): value for name, value in values.items() if isinstance(value, plain)}

@@ -1,0 +1,83 @@
+"""`mdk-tui prune DIR --keep N`: make room, after showing what goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from backends.errors import UserError
+from backends.runs.pruning import Pruning, linked_checkpoints, plan_pruning, remove_checkpoints
+from backends.text import clean_line
+from tui.commands.checkpoints import existing_saves
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--keep", type=click.IntRange(1), required=True, help="Complete checkpoints to keep in each save folder."
+)
+@click.option(
+    "--branches",
+    type=click.Path(path_type=Path),
+    help="Also look for branches below this base (default: two folders up).",
+)
+@click.option("--yes", is_flag=True, help="Remove what is shown without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--json", "as_json", is_flag=True, help="What goes and what stays, as JSON.")
+def command(folder: Path, keep: int, branches: Path | None, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Remove the oldest checkpoints in DIR, keeping the newest N complete ones.
+
+    Never removed: what the tracker names, what a branch links to, and what is not complete.
+    """
+    saves = existing_saves(folder)
+    base = branches or folder.resolve().parent.parent
+    linked = linked_checkpoints(folder) | linked_checkpoints(base)
+    plans = [plan_pruning(save, keep, linked) for save in saves]
+    if as_json:
+        click.echo(json.dumps([_as_json(plan) for plan in plans]))
+    else:
+        for plan in plans:
+            _print(plan)
+    doomed = [checkpoint for plan in plans for checkpoint in plan.remove]
+    if dry_run or not doomed:
+        return 0
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("Nothing was removed: there is no terminal to ask on.", "Add --yes.", status=2)
+        click.confirm(f"Remove {len(doomed)} checkpoints?", abort=True)
+    for plan in plans:
+        if plan.remove:
+            remove_checkpoints(plan.remove)
+            _log(Path(plan.save), plan)
+    return 0
+
+
+def _print(plan: Pruning) -> None:
+    click.echo(clean_line(plan.save))
+    for checkpoint in plan.remove:
+        click.echo(f"  remove {checkpoint.iteration!s:>9}  {checkpoint.size / 1e9:9.3f} GB")
+    for checkpoint, why in plan.kept:
+        click.echo(f"  keep   {checkpoint.iteration!s:>9}  {checkpoint.size / 1e9:9.3f} GB  {why}")
+    click.echo(f"  frees {plan.freed / 1e9:.3f} GB")
+
+
+def _as_json(plan: Pruning) -> dict[str, object]:
+    return {
+        "save": plan.save,
+        "remove": [c.as_json() for c in plan.remove],
+        "keep": [{**c.as_json(), "why": why} for c, why in plan.kept],
+        "freed": plan.freed,
+    }
+
+
+def _log(save: Path, plan: Pruning) -> None:
+    """What was removed stays on record beside the checkpoints."""
+    with (save / "pruned.log").open("a", encoding="utf-8") as file:
+        for checkpoint in plan.remove:
+            file.write(
+                f"{time.strftime('%Y-%m-%dT%H:%M:%S')} removed {Path(checkpoint.path).name} ({checkpoint.size} bytes)\n"
+            )
