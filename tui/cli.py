@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Check this machine, with remedies."),
     "parse": ("parse", "The events of a log, one JSON object a line."),
     "summary": ("summary", "Last values, totals, alerts and diagnosis of a log or run."),
+    "checkpoints": ("checkpoints", "What is there, complete or not, and why."),
+    "prune": ("prune", "Make room: remove old checkpoints, after showing which."),
     "data": ("data", "Documents and tokens of a preprocessed data set."),
     "launch": ("launch", "Start a run, or print what would run."),
     "resume": ("resume", "Continue a run from its newest checkpoint."),
