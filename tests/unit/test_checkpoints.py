@@ -1,0 +1,243 @@
+"""Every broken tree is named rightly, no good one is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from checkpoint_trees import (
+    Break,
+    cut,
+    dist_checkpoint,
+    foreign_pickle,
+    remove,
+    torch_checkpoint,
+    torch_file,
+    write,
+)
+
+from backends.errors import UserError
+from backends.runs.checkpoints import TRACKER, checkpoints, read_tracker, save_folders
+from backends.runs.pruning import linked_checkpoints, plan_pruning, remove_checkpoints
+from backends.runs.torch_archive import read_pickle, stored_arguments
+
+M = "model_optim_rng.pt"
+GOOD = {
+    "one rank": torch_checkpoint,
+    "TP 2": lambda save: torch_checkpoint(save, tp=2),
+    "TP 2 × PP 2 with optimizer": lambda save: torch_checkpoint(save, tp=2, pp=2, optimizer=True),
+    "without stored arguments": lambda save: torch_checkpoint(save, tp=2, stored=False),
+    "torch_dist": dist_checkpoint,
+    "zarr": lambda save: dist_checkpoint(save, backend="zarr"),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_no_good_checkpoint_is_refused(tmp_path: Path, name: str) -> None:
+    GOOD[name](tmp_path)
+    (found,) = checkpoints(tmp_path)
+    assert (found.complete, found.reason, found.tracked, found.iteration) == (True, None, True, 100)
+
+
+def test_format_and_layout(tmp_path: Path) -> None:
+    for name, make in (
+        ("a", GOOD["TP 2 × PP 2 with optimizer"]),
+        ("b", GOOD["torch_dist"]),
+        ("c", GOOD["zarr"]),
+    ):
+        make(tmp_path / name)
+    assert [(c.format, c.tp, c.pp) for s in "abc" for c in checkpoints(tmp_path / s)] == [
+        ("torch", 2, 2),
+        ("torch_dist", 2, 1),
+        ("zarr", 2, 1),
+    ]
+
+
+def lost_middle() -> bytes:
+    content = torch_file({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1})
+    return content[:300] + content[600:]
+
+
+TORCH_FAULTS: list[tuple[str, Break, str]] = [
+    ("no model file", remove(f"mp_rank_01/{M}"), "mp_rank_01/model_optim_rng.pt is missing"),
+    ("an empty file", cut(f"mp_rank_01/{M}", 0), "is empty"),
+    ("half a file", cut(f"mp_rank_01/{M}", 0.5), "is cut off"),
+    ("all but the last bytes", cut(f"mp_rank_01/{M}", 0.995), "is cut off"),
+    ("only the head", cut(f"mp_rank_00/{M}", 0.01), "is cut off"),
+    ("text in its place", write(f"mp_rank_00/{M}", b"hello world"), "is no torch file"),
+    ("zeros in its place", write(f"mp_rank_00/{M}", bytes(4000)), "is no torch file"),
+    ("bytes lost in the middle", write(f"mp_rank_00/{M}", lost_middle()), "is damaged"),
+    ("a shard lost", remove("mp_rank_01"), "1 of 2 shards are missing (TP 2 × PP 1)"),
+    ("one optimizer lost", remove("mp_rank_01/distrib_optim.pt"), "mp_rank_01/distrib_optim.pt is missing"),
+    ("half an optimizer", cut("mp_rank_00/distrib_optim.pt", 0.5), "distrib_optim.pt is cut off"),
+    ("an empty optimizer", cut("mp_rank_00/distrib_optim.pt", 0), "distrib_optim.pt is empty"),
+    (
+        "a folder in the file's place",
+        lambda f: (remove(f"mp_rank_00/{M}")(f), (f / "mp_rank_00" / M).mkdir())[0],
+        "is missing",
+    ),
+]
+DIST_FAULTS: list[tuple[str, Break, str]] = [
+    ("no metadata.json", remove("metadata.json"), "metadata.json, which is written last, is missing"),
+    ("half a metadata.json", cut("metadata.json", 0.5), "metadata.json is damaged"),
+    ("an empty metadata.json", cut("metadata.json", 0), "metadata.json is damaged"),
+    ("no .metadata", remove(".metadata"), ".metadata is missing"),
+    ("half a .metadata", cut(".metadata", 0.5), ".metadata is damaged"),
+    ("an empty .metadata", cut(".metadata", 0), ".metadata is damaged"),
+    ("no common.pt", remove("common.pt"), "common.pt is missing"),
+    ("half a common.pt", cut("common.pt", 0.5), "common.pt is cut off"),
+    ("a shard lost", remove("__1_0.distcp"), "The shard __1_0.distcp is missing"),
+    ("a short shard", cut("__0_0.distcp", 0.5), "has 500 of at least 1,000 bytes"),
+    ("an empty shard", cut("__0_0.distcp", 0), "has 0 of at least 1,000 bytes"),
+    ("hostile .metadata", write(".metadata", pickle.dumps(os.getcwd)), ".metadata is damaged"),
+]
+
+
+@pytest.mark.parametrize(("fault", "words"), [f[1:] for f in TORCH_FAULTS], ids=[f[0] for f in TORCH_FAULTS])
+def test_a_broken_torch_checkpoint_is_named(tmp_path: Path, fault: Break, words: str) -> None:
+    fault(torch_checkpoint(tmp_path, tp=2, optimizer=True))
+    (found,) = checkpoints(tmp_path)
+    assert words in (found.reason or "")
+
+
+@pytest.mark.parametrize(("fault", "words"), [f[1:] for f in DIST_FAULTS], ids=[f[0] for f in DIST_FAULTS])
+def test_a_broken_distributed_checkpoint_is_named(tmp_path: Path, fault: Break, words: str) -> None:
+    fault(dist_checkpoint(tmp_path))
+    (found,) = checkpoints(tmp_path)
+    assert words in (found.reason or "")
+
+
+def test_a_broken_zarr_checkpoint_is_named(tmp_path: Path) -> None:
+    (dist_checkpoint(tmp_path, backend="zarr") / "model.weight" / ".zarray").unlink()
+    assert "model.weight/.zarray is missing" in (checkpoints(tmp_path)[0].reason or "")
+
+
+def test_an_empty_folder_and_a_foreign_one(tmp_path: Path) -> None:
+    (tmp_path / "iter_0000100").mkdir()
+    (tmp_path / "iter_0000200").mkdir()
+    (tmp_path / "iter_0000200" / "notes.txt").touch()
+    foreign, empty = checkpoints(tmp_path)
+    assert (foreign.reason or "").startswith("It holds no shards")
+    assert (empty.reason or "").startswith("It is empty. The tracker does not name it")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"abc", "'abc', which is no iteration"),
+        (b"-5", "no iteration"),
+        (b"0", "no iteration"),
+        (b"\xff\x00", "no iteration"),
+    ],
+)
+def test_a_bad_tracker_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+    torch_checkpoint(tmp_path)
+    (tmp_path / TRACKER).write_bytes(content)
+    assert words in (read_tracker(tmp_path).problem or "")
+    assert checkpoints(tmp_path)[0].complete  # the files still say that it is whole
+
+
+def test_a_tracker_ahead_of_its_checkpoints(tmp_path: Path) -> None:
+    torch_checkpoint(tmp_path)
+    (tmp_path / TRACKER).write_text("200")
+    ahead, there = checkpoints(tmp_path)
+    assert (ahead.iteration, ahead.tracked, ahead.complete) == (200, True, False)
+    assert (there.iteration, there.tracked, there.complete) == (100, False, True)
+
+
+def test_a_tracker_behind_leaves_the_newer_one_untracked(tmp_path: Path) -> None:
+    torch_checkpoint(tmp_path, 100)
+    torch_checkpoint(tmp_path, 200)
+    (tmp_path / TRACKER).write_text("100")
+    assert [(c.iteration, c.tracked) for c in checkpoints(tmp_path)] == [(200, False), (100, True)]
+
+
+def test_a_release_checkpoint(tmp_path: Path) -> None:
+    torch_checkpoint(tmp_path, 100).rename(tmp_path / "release")
+    (tmp_path / TRACKER).write_text("release")
+    (found,) = checkpoints(tmp_path)
+    assert (found.iteration, found.tracked, found.complete) == ("release", True, True)
+
+
+def test_dated_folders_are_found_below_a_base(tmp_path: Path) -> None:
+    for name in ("2026-11-30/09-32-12", "2026-11-30/10-00-00", "2026-12-01/00-00-01"):
+        torch_checkpoint(tmp_path / name)
+    (tmp_path / "notes").mkdir()
+    names = [str(save.relative_to(tmp_path)) for save in save_folders(tmp_path)]
+    assert names == ["2026-12-01/00-00-01", "2026-11-30/10-00-00", "2026-11-30/09-32-12"]
+
+
+class TestStoredArguments:
+    def test_plain_values_come_out(self, tmp_path: Path) -> None:
+        (tmp_path / "x.pt").write_bytes(
+            torch_file({"hidden_size": 64, "lr": 0.1, "split": "9,1", "load": None, "odd": torch_file})
+        )
+        assert stored_arguments(tmp_path / "x.pt") == {
+            "hidden_size": 64,
+            "lr": 0.1,
+            "split": "9,1",
+            "load": None,
+        }
+
+    def test_a_hostile_pickle_runs_nothing(self, tmp_path: Path) -> None:
+        class Evil:
+            def __reduce__(self) -> tuple[object, tuple[str]]:
+                return os.mkdir, (str(tmp_path / "owned"),)
+
+        read_pickle(pickle.dumps({"args": Evil()}))
+        assert not (tmp_path / "owned").exists()
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"\x80", b"(" * 5000, foreign_pickle(1)[:-1], b"cos\nsystem\n(S'x'\ntR."]
+    )
+    def test_rubbish_is_no_crash(self, content: bytes) -> None:
+        try:
+            read_pickle(content)
+        except ValueError as error:
+            assert "cannot be read" in str(error)
+
+
+class TestPruning:
+    def test_the_newest_stay_and_the_rest_is_counted(self, tmp_path: Path) -> None:
+        for iteration in (100, 200, 300, 400):
+            torch_checkpoint(tmp_path, iteration)
+        plan = plan_pruning(tmp_path, 2, frozenset())
+        assert [c.iteration for c in plan.remove] == [200, 100]
+        assert plan.freed == sum(c.size for c in plan.remove) > 0
+        remove_checkpoints(plan.remove)
+        assert [c.iteration for c in checkpoints(tmp_path)] == [400, 300]
+
+    def test_what_the_tracker_names_stays(self, tmp_path: Path) -> None:
+        for iteration in (100, 200, 300):
+            torch_checkpoint(tmp_path, iteration)
+        (tmp_path / TRACKER).write_text("100")
+        assert [c.iteration for c in plan_pruning(tmp_path, 1, frozenset()).remove] == [200]
+
+    def test_what_a_branch_links_to_stays(self, tmp_path: Path) -> None:
+        parent, branch = tmp_path / "2026-11-30" / "01-00-00", tmp_path / "2026-11-30" / "02-00-00"
+        for iteration in (100, 200, 300):
+            torch_checkpoint(parent, iteration)
+        branch.mkdir()
+        (branch / "iter_0000100").symlink_to(parent / "iter_0000100")
+        (branch / TRACKER).write_text("100")
+        linked = linked_checkpoints(tmp_path)
+        assert [c.iteration for c in plan_pruning(parent, 1, linked).remove] == [200]
+        assert plan_pruning(branch, 1, linked).remove == ()
+
+    def test_an_incomplete_newest_does_not_push_out_the_only_good_one(self, tmp_path: Path) -> None:
+        torch_checkpoint(tmp_path, 100)
+        cut(f"mp_rank_00/{M}", 0.5)(torch_checkpoint(tmp_path, 200))
+        assert plan_pruning(tmp_path, 1, frozenset()).remove == ()
+
+    def test_without_a_valid_tracker_nothing_is_touched(self, tmp_path: Path) -> None:
+        for iteration in (100, 200, 300):
+            torch_checkpoint(tmp_path, iteration)
+        (tmp_path / TRACKER).write_bytes(b"")
+        assert plan_pruning(tmp_path, 1, frozenset()).remove == ()
+
+    def test_keeping_none_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError):
+            plan_pruning(tmp_path, 0, frozenset())
