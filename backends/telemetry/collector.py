@@ -1,0 +1,252 @@
+"""Snapshots of this node, from a child process that may hang, crash or babble without harm to the reader.
+
+The child (`probe`) asks the driver; the host is read here. A driver that hangs costs a `gpu_note`, never a wait: after
+`Patience.quiet` seconds the snapshots say so, after `Patience.limit` the child is killed, and a new one is tried with
+growing pauses. A child that cannot even be killed (stuck in the kernel) is the last one until it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from backends.telemetry.host import HostProbe
+from backends.telemetry.readings import GpuReading, Snapshot
+from backends.telemetry.wire import decode_gpus, parse_json
+from backends.text import clean_line
+
+MAX_LINE = 4 << 20  # bytes; an answer of eight GPUs takes 4 KB
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds. `quiet`: silence that is worth a word; `limit`: silence after which the child is killed;
+    `pause`, `longest_pause`: before the next child, doubling; `gone`: before asking again where there is no GPU."""
+
+    quiet: float = 3.0
+    limit: float = 30.0
+    pause: float = 1.0
+    longest_pause: float = 60.0
+    gone: float = 300.0
+
+
+class Collector:
+    """Snapshots of this node, one each `interval` seconds. `next` and `close` may be called from different threads.
+
+    `command` is the program that prints the probe's lines (a test's own, or the probe through ssh).
+    """
+
+    def __init__(
+        self,
+        interval: float = 1.0,
+        *,
+        command: Sequence[str] | None = None,
+        patience: Patience | None = None,
+        host: HostProbe | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        probe = (sys.executable, "-m", "backends.telemetry.probe", "--interval", str(interval))
+        self._command = tuple(command or probe)
+        self._interval = interval
+        self._patience = patience or Patience()
+        self._host = host or HostProbe()
+        self._host.read()  # so that the first snapshot has a share of the CPU
+        self._clock = clock
+        self._now = now
+        self._lock = threading.Lock()
+        self._closed = False
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._child: _Child | None = None
+        self._stuck: subprocess.Popen[bytes] | None = None
+        self._note: str | None = None
+        self._failures = 0
+        self._retry_at = self._due = clock()
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """Snapshots until `close`."""
+        while (snapshot := self.next()) is not None:
+            yield snapshot
+
+    def next(self, timeout: float | None = None) -> Snapshot | None:
+        """The next snapshot, waited for at most `timeout` seconds (0: only if it is there). None: not yet, or closed."""
+        with self._lock:
+            until = None if timeout is None else self._clock() + timeout
+            while not self._closed:
+                snapshot = self._advance()
+                if snapshot is not None:
+                    self._due = self._clock() + self._interval
+                    return snapshot
+                now = self._clock()
+                if until is not None and now >= until:
+                    return None
+                self._wait(min(self._wake_time(), until or float("inf")) - now)
+            return None
+
+    def close(self) -> None:
+        """End the child and make a `next` in progress return None soon."""
+        if self._closed:
+            return
+        self._closed = True
+        os.write(self._wake_writer, b"x")
+        with self._lock:
+            if self._child is not None:
+                self._child.end()
+                self._child = None
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+
+    def _advance(self) -> Snapshot | None:
+        """Look at the child without waiting: the snapshot that is due, if one is."""
+        now = self._clock()
+        if self._child is None:
+            self._start(now)
+        if self._child is None:
+            return self._snapshot() if now >= self._due else None
+        answer = self._child.read()
+        if answer is not None and answer.gpus is not None:
+            self._failures, self._note, self._child.heard = 0, None, now
+            return self._snapshot(answer.gpus)
+        if answer is not None or self._child.over:
+            self._drop(now, answer)
+            return self._snapshot()
+        return self._silence(now, self._child)
+
+    def _silence(self, now: float, child: _Child) -> Snapshot | None:
+        silent = now - child.heard
+        if silent >= self._patience.limit:
+            self._drop(
+                now,
+                _Answer(note=f"The NVIDIA driver did not answer for {silent:.0f} s; it will be asked again."),
+            )
+            return self._snapshot()
+        if silent >= self._interval + self._patience.quiet and now >= self._due:
+            self._note = f"The NVIDIA driver has not answered for {silent:.0f} s."
+            return self._snapshot()
+        return None
+
+    def _wake_time(self) -> float:
+        """When `_advance` has something to do even if the child stays silent."""
+        if self._child is None:
+            return min(self._due, max(self._retry_at, self._clock() + 0.01))
+        heard = self._child.heard
+        return min(
+            max(heard + self._interval + self._patience.quiet, self._due), heard + self._patience.limit
+        )
+
+    def _wait(self, seconds: float) -> None:
+        files = [self._wake_reader]
+        if self._child is not None:
+            files.append(self._child.output)
+        select.select(files, [], [], min(max(seconds, 0.0), 3600.0))
+
+    def _start(self, now: float) -> None:
+        if self._stuck is not None and self._stuck.poll() is not None:
+            self._stuck = None
+        if now < self._retry_at or self._stuck is not None:
+            return
+        try:
+            self._child = _Child(self._command, now)
+        except OSError as error:
+            self._pause(now, _Answer(note=f"The GPU probe could not be started: {error.strerror}."))
+
+    def _drop(self, now: float, answer: _Answer | None) -> None:
+        """The child is of no more use: end it, keep its last words, and plan the next one."""
+        child = cast("_Child", self._child)
+        self._child = None
+        status = child.end(grace=0.5 if child.over else 0.0)
+        if status is None:
+            self._stuck = child.process
+        if answer is None:
+            words = "ended" if status is None else f"ended with status {status}"
+            answer = _Answer(note=f"The GPU probe {words}; it will be started again.")
+        self._pause(now, answer)
+
+    def _pause(self, now: float, answer: _Answer) -> None:
+        self._note = answer.note
+        pause = min(self._patience.pause * 2**self._failures, self._patience.longest_pause)
+        self._retry_at = now + (self._patience.gone if answer.gone else pause)
+        self._failures = min(self._failures + 1, 30)
+
+    def _snapshot(self, gpus: tuple[GpuReading, ...] = ()) -> Snapshot:
+        return Snapshot(self._now(), self._host.read(), gpus, self._note)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One line of the child: `gpus`, or a `note` that says why there are none."""
+
+    gpus: tuple[GpuReading, ...] | None = None
+    note: str | None = None
+    gone: bool = False
+
+
+class _Child:
+    """The probe as a process: no wait, no exception, bounded memory. `heard` is when it last answered (or started)."""
+
+    def __init__(self, command: Sequence[str], now: float) -> None:
+        # Its working folder is where the package lies: `-m` looks there first, and never into the user's folder.
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        self._pipe = cast("IO[bytes]", self.process.stdout)
+        self.output = self._pipe.fileno()
+        os.set_blocking(self.output, False)
+        self.heard = now
+        self.over = False
+        self._rest = b""
+
+    def read(self) -> _Answer | None:
+        """The newest complete answer that has not been read; None when there is none. Sets `over` at the end."""
+        answer: _Answer | None = None
+        while not self.over:
+            try:
+                data = os.read(self.output, 1 << 16)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                answer = _answer(line) or answer
+            self.over = not data or len(self._rest) > MAX_LINE
+        return answer
+
+    def end(self, grace: float = 0.0) -> int | None:
+        """End it, after `grace` seconds in which it may end by itself. Its status; None when it cannot be killed."""
+        for pipe in (self.process.stdin, self._pipe):
+            with contextlib.suppress(OSError):
+                cast("IO[bytes]", pipe).close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(grace)
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(0.5)
+        return None
+
+
+def _answer(line: bytes) -> _Answer | None:
+    """What a line of the probe says; None for what is no answer (a warning of a library, garbage)."""
+    value = parse_json(line)
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, Any]", value)
+    if isinstance(fields.get("note"), str):
+        return _Answer(note=clean_line(fields["note"], 500), gone=fields.get("gone") is True)
+    if isinstance(fields.get("gpus"), list):
+        return _Answer(gpus=decode_gpus(fields["gpus"]))
+    return None
