@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 Number: TypeAlias = float | int
 Value: TypeAlias = float | int | str
+Severity: TypeAlias = Literal["info", "warning", "error", "critical"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Alert:
     message: str
     remedy: str
     iteration: int | None = None
-    severity: Literal["info", "warning", "error", "critical"] = "warning"
+    severity: Severity = "warning"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""From bytes to clean lines: the hygiene that comes before any matching (reference: section 0 of how Megatron prints)."""
+
+from __future__ import annotations
+
+import re
+
+from backends.text import clean
+
+LINE_LIMIT = 64 * 1024  # bytes; data set dumps and DDP bucket listings exceed 10 KiB
+CLIPPED = " … [clipped]"
+
+# What launchers put before a line. The group, where there is one, is the rank.
+PREFIX = re.compile(
+    r"""(?:
+      \[\w{3}\ \w{3}\ +\d+\ \d\d:\d\d:\d\d\ \d{4}\](?=\[)          # mpirun --output timestamp
+    | \[\d+,(?P<tag>\d+)\]<std(?:out|err|diag)>:\ ?                  # Open MPI: [job,rank]<stdout>:
+    | \[[\w.-]+[@,][\d,]*?(?P<full>\d+)\](?:\[[^\]]*\])?<std(?:out|err|diag)>:\ ?   # Open MPI 5: tag-detailed, tag-fullname
+    | \[(?P<only>\d+)\]<std(?:out|err|diag)>:\ ?                     # Open MPI 5: --output rank
+    | \[default(?P<local>\d+)\]:                                     # torchrun --tee: the local rank
+    | \[rank(?P<torch>\d+)\]:\ ?(?!\[[WEIF]\d{4})                    # torch itself, also below another launcher
+    | \ *(?P<srun>\d{1,6}):\ (?=\S|\ )                               # srun -l
+    | \d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\ std(?:out|err)\ [FP]\ ?   # kubernetes
+    | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:                  # Python's root handler
+    )""",
+    re.VERBOSE,
+)
+MAY_HAVE_PREFIX = frozenset("[0123456789 DIWEC")
+
+
+def strip_prefixes(text: str) -> tuple[str, int | None]:
+    """(`text` without what launchers and loggers put before it, the rank they named). Prefixes may stack."""
+    rank: int | None = None
+    while text and text[0] in MAY_HAVE_PREFIX:
+        match = PREFIX.match(text)
+        if match is None:
+            break
+        if match.lastgroup:
+            rank = int(match[match.lastgroup])
+        text = text[match.end() :]
+    return text, rank
+
+
+def decode(line: bytes) -> str:
+    """One raw line as clean text: `\\r` rewrites folded, escapes gone, invalid UTF-8 replaced, too long a line clipped."""
+    if len(line) > LINE_LIMIT:
+        return clean(line[:LINE_LIMIT].decode(errors="replace")) + CLIPPED
+    line = line.rstrip(b"\r")
+    if b"\r" in line:
+        line = line[line.rindex(b"\r") + 1 :]
+    return clean(line.decode(errors="replace"))
+
+
+class LineSplitter:
+    """Cuts chunks of bytes into whole lines. Holds at most `LINE_LIMIT` bytes of an unfinished one."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._dropping = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Whole lines, each with its newline, as one block; what is unfinished waits for the next call."""
+        end = data.rfind(b"\n")
+        if end < 0:
+            self._keep(data)
+            return b""
+        if not self._rest:
+            block = data[: end + 1]
+        else:
+            block = self._rest + data[: end + 1]
+        self._rest, self._dropping = b"", False
+        self._keep(data[end + 1 :])
+        return block
+
+    def finish(self) -> bytes:
+        """The last line, where the log ends without a newline."""
+        block, self._rest, self._dropping = self._rest, b"", False
+        return block
+
+    def _keep(self, data: bytes) -> None:
+        if self._dropping:
+            return
+        self._rest += data
+        if len(self._rest) > LINE_LIMIT + 1:  # one more than the limit, so that the clipping shows
+            self._rest, self._dropping = self._rest[: LINE_LIMIT + 1], True
