@@ -1,13 +1,91 @@
+"""What all tests share: real logs, an environment that is nobody's own, and the rule that CI skips no hpc test."""
+
 from __future__ import annotations
 
+import os
+import shutil
+import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-DATA = Path(__file__).parent / "data"
+TESTS = Path(__file__).parent
+DATA = TESTS / "data"
+HPC_PROGRAMS = ("mpirun", "singularity")
+IN_CI = os.environ.get("CI") == "true"
 
 
 @pytest.fixture
 def logs() -> Path:
     """Real logs of Megatron-LM, copied from the project's shared material."""
     return DATA / "logs"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The user's own settings, colours and clock must not decide what a test sees (Textual reads some when imported)."""
+    for name in list(os.environ):
+        if name in {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES"} or name.startswith(
+            ("MDK_", "TEXTUAL")
+        ):
+            del os.environ[name]
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """History, settings and caches go below a folder of this session, never below the user's home."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("CONFIG", "DATA", "STATE", "CACHE"):
+        os.environ[f"XDG_{name}_HOME"] = str(home / name.lower())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folder says what a test needs; the marker follows."""
+    missing = [program for program in HPC_PROGRAMS if shutil.which(program) is None]
+    for item in items:
+        if item.path.is_relative_to(TESTS / "hpc"):
+            item.add_marker(pytest.mark.hpc)
+            if missing:
+                item.add_marker(
+                    pytest.mark.skipif(True, reason=f"needs {' and '.join(missing)}: .ci/install-hpc.sh")
+                )
+        elif item.path.is_relative_to(TESTS / "gpu"):
+            item.add_marker(pytest.mark.gpu)
+
+
+def _skip_is_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """In CI the programs are installed, so a skipped hpc test means that something is broken."""
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"CI runs every hpc test, and this one would be skipped: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if item.get_closest_marker("hpc"):
+        _skip_is_failure(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if collector.path.is_relative_to(TESTS / "hpc"):
+        _skip_is_failure(report)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud what was not tried: a skipped GPU test must not pass for a passed one."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    untried = [report.nodeid for report in skipped if report.nodeid.startswith("tests/gpu")]
+    if untried:
+        terminalreporter.section("not run: the real Megatron-LM on a GPU", sep="!", red=True, bold=True)
+        for nodeid in untried:
+            terminalreporter.line(nodeid)

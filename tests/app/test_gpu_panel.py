@@ -124,7 +124,7 @@ def test_processes_come_on_demand_those_of_others_stand_out():
 
 
 def test_megatrons_memory_is_that_of_the_rank_that_needs_most():
-    by_rank = {
+    by_rank: dict[int | None, Memory] = {
         0: Memory(1, 0, 20, {"allocated": 48465.3, "max allocated": 75078.4}),
         3: Memory(2, 3, 20, {"allocated": 48465.3, "max allocated": 70000.0}),
     }
