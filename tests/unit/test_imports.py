@@ -1,0 +1,75 @@
+"""tui → backends, never back; and the process that draws stays light. Looked at in fresh processes."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+SCREEN = {"textual", "rich", "plotext", "tui"}
+HEAVY = {"mlflow", "numpy", "pandas", "torch", "autograd", "scipy", "matplotlib"}
+
+
+def modules(package: str) -> list[str]:
+    """All modules of a package of this checkout, by dotted name."""
+    return sorted(
+        name
+        for _, name, _ in pkgutil.walk_packages([str(TOP / package)], f"{package}.")
+        if not name.endswith("__main__")
+    )
+
+
+def loaded_after(names: list[str]) -> set[str]:
+    """The top-level modules in `sys.modules` of a fresh process that imported `names`."""
+    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*{m.partition('.')[0] for m in sys.modules})"
+    answer = subprocess.run(
+        (sys.executable, "-c", program, *names),
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return set(answer.stdout.split())
+
+
+def test_no_module_of_backends_imports_the_screen():
+    names = modules("backends")
+    assert "backends.telemetry.collector" in names
+    assert not loaded_after(names) & SCREEN
+
+
+def test_the_process_that_draws_imports_nothing_heavy():
+    names = [name for name in modules("tui") if not name.startswith("tui.commands.")]
+    assert {"tui.cli", "tui.widgets.gpu_panel"} <= set(names)
+    assert not loaded_after(names) & HEAVY
+
+
+def test_the_command_line_itself_imports_neither_textual_nor_a_client():
+    assert not loaded_after(["tui.cli"]) & (SCREEN - {"tui"} | HEAVY | {"httpx", "tomlkit", "psutil"})
+
+
+def test_nothing_but_programs_imports_the_demo():
+    names = [name for name in modules("backends") if not name.startswith("backends.demo")]
+    program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*[m for m in sys.modules if m.startswith('backends.demo.')])"
+    answer = subprocess.run(
+        (sys.executable, "-c", program, *names),
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == []
+
+
+@pytest.mark.parametrize("package", ["backends", "tui"])
+def test_every_folder_of_a_package_is_a_package(package: str):
+    folders = {path.parent for path in (TOP / package).rglob("*.py")}
+    assert {folder for folder in folders if not (folder / "__init__.py").is_file()} == set()
