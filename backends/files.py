@@ -16,6 +16,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o644)  # mkstemp's 0600 would hide a run from the colleague who watches it
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -1,0 +1,106 @@
+"""A job in a session of its own: started, looked at, asked to end, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.launch.launcher import Command
+from backends.runs.folder import RunFolder
+from backends.runs.processes import MARK, Process, find_process, is_alive, job_processes
+from backends.runs.state import JobExit
+
+WRAPPER = Path(__file__).with_name("wrapper.py")
+START_LIMIT = 30.0  # s for the wrapper to say the pid of the job
+
+
+@dataclass(slots=True)
+class Job:
+    """A started job. `main` is the trainer, `leader` the wrapper that leads its session."""
+
+    folder: RunFolder
+    mark: str
+    main: Process | None
+    leader: Process | None
+    wrapper: subprocess.Popen[bytes] | None = None  # None when it was adopted: then it is nobody's child
+
+    def lives(self) -> bool:
+        """Whether the wrapper, or failing that the trainer, still runs."""
+        if self.wrapper is not None:
+            return self.wrapper.poll() is None or is_alive(self.main)
+        return is_alive(self.leader) or is_alive(self.main)
+
+    def wait(self, seconds: float) -> None:
+        """Until the wrapper ends, at most `seconds`."""
+        try:
+            descriptor = os.pidfd_open(self.leader.pid) if self.leader else -1
+        except (OSError, AttributeError):  # it is gone, or the kernel is older than 5.3
+            descriptor = -1
+        if descriptor < 0:
+            time.sleep(seconds)
+            return
+        try:
+            select.select([descriptor], [], [], seconds)
+        finally:
+            os.close(descriptor)
+
+    def exit(self) -> JobExit | None:
+        """How it ended; None when nobody saw it."""
+        written = self.folder.job_exit()
+        if written is None and self.wrapper is not None and self.wrapper.returncode is not None:
+            code = self.wrapper.returncode
+            return JobExit(code, None) if code > 0 else JobExit(None, -code) if code < 0 else None
+        return written
+
+    def processes(self) -> list[Process]:
+        return job_processes(self.leader, self.mark)
+
+    def signal_all(self, number: int) -> None:
+        """To every process of the job but the wrapper, which then writes how the job ended; to it too if it is alone."""
+        processes = self.processes()
+        others = [process for process in processes if process != self.leader]
+        for process in others or processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
+
+
+def start_job(folder: RunFolder, command: Command, mark: str, environment: Mapping[str, str]) -> Job:
+    """Start `command` in a new session, its output straight to output.log. Raises OSError when that cannot be done."""
+    reader, writer = os.pipe()
+    output = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        wrapper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(WRAPPER), str(writer), str(folder.exit_file), *command.argv],
+            cwd=command.cwd,
+            env={**environment, **command.env, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+        os.close(output)
+    leader = find_process(wrapper.pid)
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        ready, _, _ = select.select([pipe], [], [], START_LIMIT)
+        said = pipe.read(32) if ready else b""
+    if not said:
+        if wrapper.poll() is None:
+            wrapper.send_signal(signal.SIGKILL)
+        wrapper.wait()
+        raise OSError("the job's wrapper did not start; see output.log")
+    main = find_process(int(said))
+    return Job(folder, mark, main, leader, wrapper)

@@ -1,0 +1,54 @@
+"""What a launcher is: how a job is started and asked to end, on this machine, by mpirun, by Slurm."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from backends.runs.plan import Problem, RunPlan
+from backends.runs.processes import Process
+from backends.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`env` is what is added to the environment; `cwd` is absolute."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+
+    def script(self, title: str) -> str:
+        """A shell script that does the same by hand."""
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
+        safe = " ".join(title.split())
+        return f"#!/bin/sh\n# {safe}\ncd {shlex.quote(self.cwd)} || exit 1\n{exports}exec {shlex.join(self.argv)}\n"
+
+
+class Launcher(Protocol):
+    """One way of starting jobs; it holds no state."""
+
+    name: str
+
+    def check(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
+        """What this launcher cannot do, or does not find."""
+        ...
+
+    def command(self, plan: RunPlan, workspace: Workspace) -> Command: ...
+
+    def term_saves(self, plan: RunPlan) -> bool:
+        """Whether TERM makes the job save: then a stop that must not save cannot begin with it."""
+        ...
+
+    def stop_gracefully(self, job: Process) -> None:
+        """Ask the job's main process to save and exit. Raises OSError."""
+        ...
+
+
+def arguments_of(plan: RunPlan) -> tuple[str, ...]:
+    """All Megatron arguments: the plan's, then where to load from and save to."""
+    load = ("--load", plan.load) if plan.load else ()
+    save = ("--save", plan.save) if plan.save else ()
+    return (*plan.arguments, *load, *save)

@@ -1,0 +1,184 @@
+"""Looks at one job twice a second: writes how it does, obeys requests, guards a resume, sees it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from backends.launch.job import Job
+from backends.launch.launcher import Launcher
+from backends.launch.sidecars import Sidecar
+from backends.launch.stopping import Deed, Stop
+from backends.megatron.parser import Parser
+from backends.runs.folder import RunFolder
+from backends.runs.judgement import ending, withheld
+from backends.runs.plan import RunPlan
+from backends.runs.requests import StopRequest, drop_request, waiting_request
+from backends.runs.signs import SignReader, Signs
+from backends.runs.state import Phase, RunState
+
+POLL = 0.5  # s
+HEARTBEAT = 10.0  # s between two writings of state.json when nothing happens
+NEWS = 2.0  # s; the iteration in state.json is at most so old
+SWEEP_LIMIT = 5.0  # s between TERM and KILL for what a job leaves behind
+GUARD = "It was to resume, but its log says that it starts from random weights: stopped before it could save."
+
+
+def iso(moment: float) -> str:
+    """Seconds since the epoch as ISO time with the zone."""
+    return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")
+
+
+class StateFile:
+    """Writes state.json when it is worth it. A disk that is full is said once and tried again."""
+
+    def __init__(self, folder: RunFolder, state: RunState, say: Callable[[str], None]) -> None:
+        self.written = state
+        self._folder = folder
+        self._say = say
+        self._trouble: str | None = None
+
+    def offer(self, state: RunState) -> None:
+        """Write `state` if it holds something new, or when a heartbeat is due."""
+        old = self.written
+        blank = {"heartbeat": 0.0, "signs": Signs()}
+        now, before = dataclasses.replace(state, **blank), dataclasses.replace(old, **blank)
+        counted = {"iteration": None, "train_iters": None, "stopping": None}
+        urgent = dataclasses.replace(now, **counted) != dataclasses.replace(before, **counted)
+        age = state.heartbeat - old.heartbeat
+        if urgent or age >= HEARTBEAT or age < 0 or (age >= NEWS and now != before):
+            self.write(state)
+
+    def write(self, state: RunState) -> bool:
+        try:
+            self._folder.write_state(state)
+        except OSError as error:
+            if self._trouble != error.strerror:
+                self._trouble = error.strerror
+                self._say(f"{self._folder.state_file} cannot be written: {error.strerror}. The job goes on.")
+            return False
+        if self._trouble:
+            self._say(f"{self._folder.state_file} can be written again.")
+        self._trouble, self.written = None, state
+        return True
+
+
+class Overseer:
+    """One job until it has ended, nothing of it is left, and its end is written down."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        plan: RunPlan,
+        launcher: Launcher,
+        job: Job,
+        state_file: StateFile,
+        sidecars: Sequence[Sidecar] = (),
+    ) -> None:
+        self._folder, self._plan, self._launcher, self._job = folder, plan, launcher, job
+        self._state_file, self._sidecars = state_file, sidecars
+        self._first = state_file.written
+        self._reader = SignReader(dataclasses.replace(self._first.signs), Parser())
+        self._request: StopRequest | None = None
+        self._stop: Stop | None = None
+        self._reason: str | None = None
+
+    def run(self) -> None:
+        while self._job.lives():
+            self._look(time.monotonic())
+            self._job.wait(POLL)
+        for sidecar in self._sidecars:
+            sidecar.close()
+        self._sweep()
+        while self._reader.read_from(self._folder.log):
+            pass
+        self._reader.finish()
+        final = self._final()
+        while not self._state_file.write(final):
+            time.sleep(HEARTBEAT)  # a full disk: someone will make room, and then wants to know the end
+        drop_request(self._folder)
+
+    @property
+    def _signs(self) -> Signs:
+        return self._reader.signs
+
+    def _look(self, now: float) -> None:
+        self._reader.read_from(self._folder.log)
+        self._obey(waiting_request(self._folder), now)
+        if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != GUARD:
+            self._begin_stop(GUARD, graceful=False, limit=0, now=now)
+        if self._stop and (deed := self._stop.due(now)):
+            self._act(deed)
+        for sidecar in self._sidecars:
+            sidecar.look()
+        self._state_file.offer(self._present(now))
+
+    def _obey(self, request: StopRequest | None, now: float) -> None:
+        if request is None or request == self._request:
+            return
+        why = None if request.now or request.force else withheld(self._plan, self._signs)
+        if why is not None:
+            self._reason = f"The stop was withheld. {why}"
+            drop_request(self._folder)
+        elif request.now or self._stop is None:
+            self._request = request
+            graceful = self._plan.kind == "train" and not request.now
+            words = "Stopped on request, without saving." if request.now else "Stopped on request."
+            self._begin_stop(words, graceful=graceful, limit=request.limit, now=now)
+
+    def _begin_stop(self, why: str, *, graceful: bool, limit: float, now: float) -> None:
+        self._reason = why
+        self._stop = Stop(why, graceful, limit, self._launcher.term_saves(self._plan), now)
+
+    def _act(self, deed: Deed) -> None:
+        if deed == "ask":
+            if self._job.main is not None:
+                with contextlib.suppress(OSError):  # it ended by itself just now
+                    self._launcher.stop_gracefully(self._job.main)
+        else:
+            self._job.signal_all(signal.SIGTERM if deed == "term" else signal.SIGKILL)
+
+    def _sweep(self) -> None:
+        """What the job left behind goes too: ranks outlive an mpirun that was killed."""
+        began = time.monotonic()
+        while self._job.processes():
+            late = self._stop is not None or time.monotonic() - began > SWEEP_LIMIT
+            self._job.signal_all(signal.SIGKILL if late else signal.SIGTERM)
+            time.sleep(0.05)
+
+    def _present(self, now: float) -> RunState:
+        phase: Phase = "stopping" if self._stop else "running" if self._signs.working else "starting"
+        return dataclasses.replace(
+            self._first,
+            phase=phase,
+            heartbeat=time.time(),
+            address=self._signs.address,
+            iteration=self._signs.iteration,
+            train_iters=self._signs.train_iters,
+            reason=self._reason,
+            stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
+            signs=dataclasses.replace(self._signs),
+        )
+
+    def _saved_since_stop(self) -> int | None:
+        signs = self._signs
+        return signs.saved if signs.saved is not None and signs.saved == signs.iteration else None
+
+    def _final(self) -> RunState:
+        job_exit = self._job.exit()
+        stopped = self._stop.why if self._stop else None
+        end = ending(self._plan.kind, job_exit, self._signs, stopped=stopped)
+        moment = job_exit.time if job_exit and job_exit.time else time.time()
+        return dataclasses.replace(
+            self._present(time.monotonic()),
+            phase=end.phase,
+            reason=end.reason,
+            stopping=None,
+            ended=iso(moment),
+            exit_code=job_exit.exit_code if job_exit else None,
+            signal=job_exit.signal if job_exit else None,
+        )

@@ -1,0 +1,113 @@
+"""Starting a run so that it outlives whoever starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from backends.errors import UserError
+from backends.files import write_json
+from backends.launch.commands import commands, problems, write_command
+from backends.runs.folder import RunFolder, create_run_folder
+from backends.runs.plan import RunPlan
+from backends.runs.processes import MARK
+from backends.workspace import Workspace
+
+SUPERVISOR = (sys.executable, "-m", "backends.launch.supervisor")
+READY_LIMIT = 60.0  # s for a supervisor to start its job
+
+
+def start(
+    plan: RunPlan,
+    workspace: Workspace,
+    *,
+    environment: Mapping[str, str] | None = None,
+    now: datetime | None = None,
+    program: Sequence[str] = SUPERVISOR,
+) -> RunFolder:
+    """Start `plan` under a supervisor of its own; returns when its job runs. Raises UserError, with nothing left running.
+
+    `environment` is the job's, before the plan adds to it (default: ours).
+    """
+    if errors := [problem for problem in problems(plan, workspace) if problem.severity == "error"]:
+        raise UserError(errors[0].message, errors[0].remedy)
+    folder = create_run_folder(workspace.runs, now or datetime.now())
+    try:
+        write_json(folder.plan_file, dataclasses.replace(plan, versions=_versions()).as_json())
+        write_command(folder.command, commands(plan, workspace), f"mdk-tui run {folder.name}")
+    except OSError as error:
+        raise UserError(
+            f"{folder.path} cannot be written: {error.strerror}.",
+            "Make room on the disk, or choose another -w DIR.",
+        ) from None
+    start_supervisor(folder, workspace, dict(os.environ if environment is None else environment), program)
+    return folder
+
+
+def start_supervisor(
+    folder: RunFolder,
+    workspace: Workspace,
+    environment: Mapping[str, str],
+    program: Sequence[str] = SUPERVISOR,
+) -> None:
+    """Start a supervisor for `folder` and wait until it has its job in hand. Raises UserError with its reason."""
+    reader, writer = os.pipe()
+    inherited = {name: value for name, value in environment.items() if name != MARK}
+    try:
+        with folder.supervisor_log.open("ab") as log:
+            subprocess.run(
+                [*program, str(folder.path), str(workspace.root), "--ready", str(writer)],
+                cwd="/",
+                env=inherited,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writer,),
+                start_new_session=True,
+                check=False,
+            )
+    except OSError as error:
+        os.close(reader)
+        raise UserError(
+            f"No supervisor could be started for {folder.path}: {error.strerror}.",
+            "Check the folder's permissions.",
+        ) from None
+    finally:
+        os.close(writer)
+    answer = _answer(reader)
+    if answer is None:
+        raise UserError(
+            f"The supervisor of {folder.name} did not start.", f"It says why in {folder.supervisor_log}"
+        )
+    if "message" in answer:
+        raise UserError(str(answer["message"]), str(answer.get("remedy", "")))
+
+
+def _answer(reader: int) -> dict[str, Any] | None:
+    with os.fdopen(reader, "rb") as pipe:
+        ready, _, _ = select.select([pipe], [], [], READY_LIMIT)
+        try:
+            return json.loads(pipe.readline()) if ready else None
+        except ValueError:
+            return None
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = version("mdk-tui")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {
+        "mdk-tui": own,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "executable": str(Path(sys.executable)),
+    }

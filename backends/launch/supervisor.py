@@ -1,0 +1,138 @@
+"""The process that owns a job: `python -m backends.launch.supervisor RUNDIR WORKSPACE [--ready FD]`.
+
+It leaves the session of whoever started it, starts the job in another session, writes state.json and obeys request.json.
+The job needs nothing from it: killed, it is replaced by the next command that looks (see `adoption`). Whether there is
+a job to adopt, state.json says. FD gets one line of JSON: {} when the job runs, or {"message", "remedy"}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.launch.commands import commands, launcher_of
+from backends.launch.job import Job, start_job
+from backends.launch.overseer import Overseer, StateFile, iso
+from backends.launch.sidecars import Sidecar
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from backends.runs.processes import MARK, find_process, session_of_mark, this_machine
+from backends.runs.state import RunState
+from backends.workspace import Workspace
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="supervisor", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--ready", type=int, default=1)
+    options = parser.parse_args(arguments)
+    if os.fork():
+        os._exit(0)  # whoever started us need not reap us
+    os.setsid()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ready = os.fdopen(options.ready, "w", encoding="utf-8")
+    try:
+        overseer = prepare(RunFolder(options.folder), Workspace(options.workspace))
+        answer = {}
+    except UserError as error:
+        overseer, answer = None, {"message": error.message, "remedy": error.remedy}
+    with contextlib.suppress(OSError), ready:  # the starter may be gone already
+        ready.write(json.dumps(answer) + "\n")
+    if overseer is not None:
+        overseer.run()
+
+
+def say(text: str) -> None:
+    """To supervisor.log, if the disk takes it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{iso(time.time())} {text}\n")
+
+
+def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
+    """Start the run's job, or adopt it; None when there is another supervisor already. Raises UserError."""
+    if not _lock(folder):
+        return None
+    plan = folder.plan()
+    state = folder.state()
+    if state is not None and state.over:
+        return None
+    me = find_process(os.getpid())
+    if state is None:
+        first = RunState(supervisor=me, mark=_new_mark(folder), machine=this_machine(), heartbeat=time.time())
+        job, first = _start(folder, plan, workspace, dataclasses.replace(first, started=iso(time.time())))
+    else:
+        first = dataclasses.replace(state, supervisor=me, heartbeat=time.time())
+        job, first = _adopt(folder, first)
+    state_file = StateFile(folder, first, say)
+    state_file.write(first)
+    return Overseer(folder, plan, launcher_of(plan), job, state_file, _sidecars(folder))
+
+
+def _start(folder: RunFolder, plan: RunPlan, workspace: Workspace, first: RunState) -> tuple[Job, RunState]:
+    try:
+        folder.write_state(first)  # before the job: its mark must be known whatever happens to us
+        environment = {name: value for name, value in os.environ.items() if name != MARK}
+        job = start_job(folder, commands(plan, workspace), first.mark, environment)
+    except OSError as error:
+        what = error.strerror or str(error)
+        ended = dataclasses.replace(
+            first, phase="failed", reason=f"It could not be started: {what}", ended=first.started
+        )
+        with contextlib.suppress(OSError):
+            folder.write_state(ended)
+        raise UserError(
+            f"The run in {folder.path} could not be started: {what}.",
+            "Check the space and permissions there.",
+        ) from None
+    return job, dataclasses.replace(first, job=job.main, leader=job.leader)
+
+
+def _adopt(folder: RunFolder, state: RunState) -> tuple[Job, RunState]:
+    if state.leader is None and state.job is None:
+        leader, main_process = session_of_mark(state.mark)
+        state = dataclasses.replace(state, leader=leader, job=main_process)
+    say("adopted: the supervisor before was gone")
+    return Job(folder, state.mark, state.job, state.leader), state
+
+
+def _sidecars(folder: RunFolder) -> list[Sidecar]:
+    from backends.launch.sidecars import INTERVAL, Telemetry
+    from backends.telemetry.collector import Collector
+
+    try:
+        return [Telemetry(folder.telemetry, Collector(INTERVAL))]
+    except OSError as error:
+        say(f"no telemetry: {error.strerror}")
+        return []
+
+
+def _lock(folder: RunFolder) -> bool:
+    """One supervisor a run, for as long as this process lives. True too where the file system knows no locks."""
+    try:
+        descriptor = os.open(folder.path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _new_mark(folder: RunFolder) -> str:
+    return f"{folder.name}-{secrets.token_hex(8)}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Leads the job's session, starts the job in it and writes down how it ended, whatever became of the supervisor.
+
+Run as a file by a bare interpreter: `python -I -S wrapper.py PIPE EXIT_FILE ARGV…`. It imports almost nothing, so that it
+costs a few MB beside a job of weeks. The job's pid goes to the descriptor PIPE; EXIT_FILE gets
+{"exit_code": …, "signal": …, "time": …}.
+"""
+
+import os
+import signal
+import sys
+import time
+
+# The file is filled with blanks before the job starts and overwritten in place: its end can be written on a full disk.
+RESERVED = 128
+
+
+def main(arguments: list[str]) -> None:
+    pipe, exit_file, argv = int(arguments[0]), arguments[1], arguments[2:]
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    ):
+        signal.signal(number, _ignore)  # a handler, not SIG_IGN: exec puts it back to the default
+    temporary = f"{exit_file}.part"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    os.write(descriptor, b" " * (RESERVED - 1) + b"\n")
+    child = os.fork()
+    if child == 0:
+        _become(argv, pipe)
+    os.write(pipe, f"{child}\n".encode())
+    os.close(pipe)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    how = (
+        (f'"exit_code": {code}', '"signal": null')
+        if code >= 0
+        else ('"exit_code": null', f'"signal": {-code}')
+    )
+    text = f'{{{how[0]}, {how[1]}, "time": {time.time():.3f}}}'
+    os.pwrite(descriptor, text.encode(), 0)
+    os.fsync(descriptor)
+    os.rename(temporary, exit_file)  # noqa: PTH104 (pathlib would cost more than all the rest)
+
+
+def _ignore(number: int, frame: object) -> None:
+    """The job answers signals; its wrapper waits for the answer."""
+
+
+def _become(argv: list[str], pipe: int) -> None:
+    """In the child: a process group of its own, so that a signal to the group spares the wrapper; then the job."""
+    os.close(pipe)
+    os.setpgid(0, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # python ignores these, and exec would keep that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        os.write(2, f"mdk-tui: {argv[0]} cannot be run: {error.strerror}\n".encode(errors="replace"))
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

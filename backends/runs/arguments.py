@@ -1,0 +1,51 @@
+"""Megatron's command-line arguments as a sequence: looked up, replaced, compared. A flag begins with `--`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def group_arguments(arguments: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """(flag, its values) in order. `--flag=value` is split; words before the first flag get the flag ""."""
+    groups: list[tuple[str, tuple[str, ...]]] = []
+    for word in arguments:
+        if word.startswith("--") and len(word) > 2:
+            flag, equals, value = word.partition("=")
+            groups.append((flag, (value,) if equals else ()))
+        elif groups:
+            flag, values = groups[-1]
+            groups[-1] = (flag, (*values, word))
+        else:
+            groups.append(("", (word,)))
+    return groups
+
+
+def merge_arguments(base: Iterable[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """`base` with the flags of `changes` replaced in place, or added at the end. One flag appears once."""
+    merged: dict[str, tuple[str, ...]] = {}
+    for flag, values in [*group_arguments(base), *group_arguments(changes)]:
+        merged[flag] = values
+    return flatten(merged.items())
+
+
+def without(arguments: Iterable[str], *flags: str) -> tuple[str, ...]:
+    return flatten((flag, values) for flag, values in group_arguments(arguments) if flag not in flags)
+
+
+def flatten(groups: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    return tuple(word for flag, values in groups for word in ([flag] if flag else []) + list(values))
+
+
+def value_of(arguments: Iterable[str], flag: str) -> str | None:
+    """The first value of the last `flag`; "" for a flag without a value, None when it is absent."""
+    found = [values for name, values in group_arguments(arguments) if name == flag]
+    return (found[-1][0] if found[-1] else "") if found else None
+
+
+def int_of(arguments: Iterable[str], flag: str) -> int | None:
+    """`value_of` as a whole number; None when it is absent or no number."""
+    value = value_of(arguments, flag)
+    try:
+        return int(value) if value else None
+    except ValueError:
+        return None

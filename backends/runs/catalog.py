@@ -1,0 +1,188 @@
+"""All runs of a workspace, newest first, each with how it does at this moment."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.errors import UserError
+from backends.runs.folder import DATE, NAME, TIME, RunFolder
+from backends.runs.judgement import Ending, Observation, ending, observe
+from backends.runs.plan import Kind, RunPlan
+from backends.runs.processes import is_alive, job_processes, this_machine
+from backends.runs.signs import read_signs
+from backends.runs.state import Phase, RunState
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+STARTING_LIMIT = 60.0  # s; a folder without state.json is starting for so long, then lost
+JSON_KEYS = ("run", "kind", "phase", "pid", "host", "started", "ended", "exit_code", "iteration", "train_iters",
+             "address", "path", "title", "save", "load", "signal", "reason", "stopping", "note")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run as a list shows it. `pid` is the job's; times are ISO; None: not known (yet).
+
+    `reason` says why it ended so, `stopping` what a stop is doing, `note` what its reader should know.
+    """
+
+    run: str
+    path: Path
+    kind: Kind | None
+    phase: Phase
+    title: str
+    pid: int | None
+    host: str | None
+    started: str | None
+    ended: str | None
+    exit_code: int | None
+    signal: int | None
+    iteration: int | None
+    train_iters: int | None
+    address: str | None
+    save: str | None
+    load: str | None
+    reason: str | None
+    stopping: str | None
+    note: str | None
+    orphaned: bool
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("finished", "failed", "lost")
+
+    def as_json(self) -> dict[str, Any]:
+        value = asdict(self)
+        return {key: str(value[key]) if key == "path" else value[key] for key in JSON_KEYS}
+
+
+def run_folders(workspace: Workspace) -> Iterator[RunFolder]:
+    """Newest first. What is not called like a run is none."""
+    for date in _children(workspace.runs, DATE.fullmatch):
+        for path in _children(date, TIME.fullmatch):
+            yield RunFolder(path)
+
+
+def runs(workspace: Workspace) -> list[RunInfo]:
+    return [describe(folder) for folder in run_folders(workspace)]
+
+
+def describe(folder: RunFolder) -> RunInfo:
+    """How a run does now. Never fails: what is damaged is said in `note`."""
+    plan, note = _plan(folder)
+    state = folder.state()
+    if state is None:
+        state, observation = RunState(), _without_state(folder)
+    else:
+        observation = observation_of(folder, state)
+    kind = plan.kind if plan else None
+    return RunInfo(
+        run=folder.name,
+        path=folder.path,
+        kind=kind,
+        phase=observation.phase,
+        title=clean_line((plan.title or plan.preset or plan.trainer) if plan else "", 100),
+        pid=state.job.pid if state.job else None,
+        host=clean_line(state.machine.host, 100) or None,
+        started=clean_line(state.started, 40) if state.started else None,
+        ended=clean_line(state.ended, 40) if state.ended else None,
+        exit_code=state.exit_code,
+        signal=state.signal,
+        iteration=state.iteration,
+        train_iters=state.train_iters or (plan.train_iters if plan else None),
+        address=state.address if observation.phase in ("running", "stopping") else None,
+        save=clean_line(plan.save) if plan and plan.save else None,
+        load=clean_line(plan.load) if plan and plan.load else None,
+        reason=clean_line(state.reason) if state.reason else None,
+        stopping=clean_line(state.stopping) if state.stopping and not state.over else None,
+        note=note or observation.note,
+        orphaned=observation.orphaned,
+    )
+
+
+def observation_of(folder: RunFolder, state: RunState) -> Observation:
+    def end() -> Ending:
+        plan, _ = _plan(folder)
+        signs = read_signs(folder.log, state.signs)
+        return ending(plan.kind if plan else "train", folder.job_exit(), signs, stopped=state.stopping)
+
+    return observe(
+        state,
+        this_machine(),
+        time.time(),
+        alive=is_alive,
+        job_lives=lambda state: is_alive(state.job) or bool(job_processes(state.leader, state.mark)),
+        end=end,
+    )
+
+
+def find_run(workspace: Workspace, name: str | None) -> RunFolder:
+    """The run called `name` (DATE/TIME, or a path); None: the newest that runs, else the newest. Raises UserError."""
+    if name is None:
+        return _newest(workspace)
+    if NAME.fullmatch(name):
+        folder = RunFolder(workspace.runs / name)
+        if folder.path.is_dir():
+            return folder
+    elif "\0" not in name and (path := Path(name).expanduser()).is_dir():
+        folder = RunFolder(path.resolve())
+        if folder.plan_file.exists() or folder.state_file.exists():
+            return folder
+        raise UserError(
+            f"{clean_line(name, 200)} is no run folder: it holds no plan.json.", "See `mdk-tui runs`."
+        )
+    known = [folder.name for folder in run_folders(workspace)]
+    near = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5) or known[:3]
+    remedy = (
+        f"Nearest: {', '.join(near)}."
+        if near
+        else "There are no runs yet: `mdk-tui demo` or `mdk-tui launch`."
+    )
+    raise UserError(f"There is no run {clean_line(name, 200)!r} in {workspace.runs}.", remedy)
+
+
+def _newest(workspace: Workspace) -> RunFolder:
+    folders = list(run_folders(workspace))
+    if not folders:
+        raise UserError(
+            f"There are no runs in {workspace.runs} yet.",
+            "Start one: `mdk-tui demo` or `mdk-tui launch`. Another workspace: -w DIR.",
+        )
+    live = (folder for folder in folders if _may_run(folder) and not describe(folder).over)
+    return next(live, folders[0])
+
+
+def _may_run(folder: RunFolder) -> bool:
+    state = folder.state()
+    return state is None or not state.over
+
+
+def _without_state(folder: RunFolder) -> Observation:
+    if folder.state_file.exists():
+        return Observation("lost", note="state.json is damaged.")
+    try:
+        age = time.time() - folder.path.stat().st_mtime
+    except OSError:
+        return Observation("lost", note="The run folder cannot be read.")
+    return (
+        Observation("starting") if age < STARTING_LIMIT else Observation("lost", note="It was never started.")
+    )
+
+
+def _plan(folder: RunFolder) -> tuple[RunPlan | None, str | None]:
+    try:
+        return folder.plan(), None
+    except UserError as error:
+        return None, clean_line(error.message)
+
+
+def _children(folder: Path, accept: Any) -> list[Path]:
+    try:
+        return sorted((p for p in folder.iterdir() if accept(p.name) and p.is_dir()), reverse=True)
+    except OSError:
+        return []

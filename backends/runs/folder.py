@@ -1,0 +1,118 @@
+"""One folder a run, `outputs/runs/YYYY-MM-DD/HH-MM-SS/`: its files are the interface between all who look at a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.files import read_json, write_json
+from backends.runs.plan import RunPlan
+from backends.runs.state import JobExit, RunState
+
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+TIME = re.compile(r"\d\d-\d\d-\d\d")
+NAME = re.compile(rf"{DATE.pattern}/{TIME.pattern}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """`DATE/TIME`."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "output.log"
+
+    @property
+    def command(self) -> Path:
+        return self.path / "command.sh"
+
+    @property
+    def telemetry(self) -> Path:
+        return self.path / "telemetry.jsonl"
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def state_file(self) -> Path:
+        return self.path / "state.json"
+
+    @property
+    def request_file(self) -> Path:
+        return self.path / "request.json"
+
+    @property
+    def exit_file(self) -> Path:
+        """Written by the wrapper in the job's own session when the job ends."""
+        return self.path / "exit.json"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.path / "supervisor.log"
+
+    def plan(self) -> RunPlan:
+        """Raises UserError when plan.json is missing, damaged or no plan."""
+        value = read_json(self.plan_file)
+        if value is None:
+            raise UserError(
+                f"{self.plan_file} is missing or damaged.",
+                f"Its log can still be read: mdk-tui watch {self.log}",
+            )
+        return RunPlan.from_json(value, self.plan_file)
+
+    def state(self) -> RunState | None:
+        """None while there is none yet, or when state.json is damaged."""
+        value = read_json(self.state_file)
+        return None if value is None else RunState.from_json(value)
+
+    def write_state(self, state: RunState) -> None:
+        """Raises OSError; the old state is then still there."""
+        write_json(self.state_file, state.as_json())
+
+    def job_exit(self) -> JobExit | None:
+        return JobExit.from_json(read_json(self.exit_file))
+
+
+def dated_name(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d/%H-%M-%S")
+
+
+def next_free(base: Path, now: datetime) -> Path:
+    """The dated folder below `base` that `claim_dated_folder` would make at `now`."""
+    while (base / dated_name(now)).exists():
+        now += timedelta(seconds=1)
+    return base / dated_name(now)
+
+
+def claim_dated_folder(base: Path, now: datetime) -> Path:
+    """Make BASE/DATE/TIME and own it: an exclusive mkdir, a taken second takes the next. Raises UserError."""
+    while True:
+        folder = base / dated_name(now)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+        except FileExistsError:
+            if not folder.parent.is_dir():
+                raise UserError(f"{folder.parent} is in the way: it is no folder.", "Move it away.") from None
+            now += timedelta(seconds=1)
+        except OSError as error:
+            raise UserError(
+                f"{folder} cannot be made: {error.strerror}.",
+                "Choose a folder that you can write to: -w DIR for runs, --save BASE for checkpoints.",
+            ) from None
+        else:
+            return folder
+
+
+def create_run_folder(runs: Path, now: datetime) -> RunFolder:
+    """A new, empty run folder below `runs`. Raises UserError when it cannot be made."""
+    return RunFolder(claim_dated_folder(runs, now))

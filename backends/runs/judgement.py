@@ -1,0 +1,97 @@
+"""Pure decisions about a run: how it ended, and how it does when its supervisor may be gone."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backends.runs.plan import Kind, RunPlan
+from backends.runs.processes import Machine, Process
+from backends.runs.signs import Signs
+from backends.runs.state import JobExit, Phase, RunState
+
+STALE_HEARTBEAT = 60.0  # s; the supervisor writes one every 10 s
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    phase: Phase
+    reason: str | None
+
+
+def ending(kind: Kind, job_exit: JobExit | None, signs: Signs, *, stopped: str | None = None) -> Ending:
+    """How a job that is gone ended. `stopped` are the words of whoever stopped it (a person, the guard), if anyone did.
+
+    Megatron fails with status 0 in several ways, so "finished" also needs an end mark in the log. A server has none:
+    it is finished when it was told to stop, or left with status 0.
+    """
+    if job_exit is None:
+        return Ending("lost", "The job is gone and nobody saw how it ended.")
+    if kind == "serve" and (stopped or job_exit.exit_code == 0):
+        return Ending("finished", stopped)
+    if job_exit.exit_code == 0 and signs.ended:
+        return Ending("finished", stopped)
+    if stopped:
+        return Ending("failed", stopped)
+    if job_exit.exit_code == 0:
+        said = signs.error or "The log does not say that training was done."
+        return Ending("failed", f"It left with status 0 before its end. {said}")
+    if job_exit.signal is not None:
+        return Ending("failed", f"It was ended by signal {signal_name(job_exit.signal)}.")
+    return Ending("failed", signs.error or f"It left with status {job_exit.exit_code}.")
+
+
+def signal_name(number: int) -> str:
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How a run does. `orphaned`: its supervisor is gone and someone should take its place, if only to write the end."""
+
+    phase: Phase
+    orphaned: bool = False
+    note: str | None = None
+
+
+def observe(
+    state: RunState,
+    here: Machine,
+    now: float,
+    alive: Callable[[Process | None], bool],
+    job_lives: Callable[[RunState], bool],
+    end: Callable[[], Ending],
+) -> Observation:
+    """What `state` means now. Same host: process, start ticks and boot id decide. Another host: the heartbeat.
+
+    `job_lives` and `end` cost something (they read /proc and the log) and are asked only when needed.
+    """
+    if state.over:
+        return Observation(state.phase)
+    age = now - state.heartbeat
+    if state.machine.host != here.host:
+        if age <= STALE_HEARTBEAT:
+            return Observation(state.phase)
+        return Observation("lost", note=f"No sign of life from {state.machine.host} for {round(age)} s.")
+    if state.machine.boot_id == here.boot_id:
+        if alive(state.supervisor):
+            stale = f"state.json is {round(age)} s old: can it be written?" if age > STALE_HEARTBEAT else None
+            return Observation(state.phase, note=stale)
+        if job_lives(state):
+            return Observation("running", orphaned=True, note="Its supervisor is gone; the job goes on.")
+    return Observation(end().phase, orphaned=True)
+
+
+def withheld(plan: RunPlan, signs: Signs) -> str | None:
+    """Why a graceful stop, which saves, would do harm now; None when it would not."""
+    if plan.kind != "train":
+        return None
+    if plan.load is not None and not signs.loaded:
+        return "It has not loaded its checkpoint yet: saving now could put random weights over it."
+    if signs.nan_alert:
+        return f"A NaN alert is open ({signs.nan_alert}): saving now would keep broken weights."
+    return None

@@ -1,0 +1,250 @@
+"""From choices to a RunPlan: a new run, one that continues, a branch, a text server."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.runs.arguments import int_of, merge_arguments, value_of, without
+from backends.runs.catalog import run_folders
+from backends.runs.checkpoints import (
+    ITERATION,
+    TRACKER,
+    folder_name,
+    is_save_folder,
+    read_tracker,
+    save_folders,
+)
+from backends.runs.folder import RunFolder, claim_dated_folder, next_free
+from backends.runs.plan import RunPlan, Trainer
+from backends.workspace import Workspace
+
+SERVER_PORT = 8028
+SCHEDULE = ("--train-iters", "--lr", "--min-lr", "--lr-decay-iters", "--lr-decay-style", "--lr-warmup-iters",
+            "--lr-warmup-fraction", "--lr-decay-samples", "--train-samples", "--weight-decay")  # fmt: skip
+OVERRIDE = ("--override-opt_param-scheduler", "--use-checkpoint-opt_param-scheduler")
+# Flags that say how a training run goes, not what the model is: a text server has no use for them.
+TRAINING_ONLY = ("--train-iters", "--save-interval", "--exit-signal-handler", "--eval-iters", "--eval-interval", "--lr",
+                 "--min-lr", "--lr-decay-iters", "--lr-decay-style", "--lr-warmup-iters", "--lr-warmup-fraction",
+                 "--weight-decay", "--clip-grad", "--log-interval", "--log-throughput", "--data-path", "--split",
+                 "--global-batch-size", *OVERRIDE)  # fmt: skip
+
+
+def train_plan(
+    trainer: Trainer,
+    arguments: Sequence[str],
+    changes: Sequence[str],
+    save: Path,
+    *,
+    preset: str = "",
+    title: str = "",
+    launcher: str = "local",
+    gpus: tuple[int, ...] | None = None,
+    processes: int = 1,
+) -> RunPlan:
+    """A new training run: a preset's `arguments` with the user's `changes`; `save` is its own dated folder."""
+    merged = _with_exit_signal(merge_arguments(arguments, changes))
+    return RunPlan(
+        kind="train",
+        trainer=trainer,
+        launcher=launcher,
+        preset=preset,
+        title=title,
+        arguments=merged,
+        processes=processes,
+        gpus=gpus,
+        data=_data(merged),
+        save=str(save),
+    )
+
+
+def new_save_folder(base: Path, now: datetime, *, make: bool) -> Path:
+    """BASE/DATE/TIME, chosen once. `make` owns it by an exclusive mkdir; without, it is only named (a dry run)."""
+    base = Path(os.path.abspath(base.expanduser()))  # noqa: PTH100 (a link in the user's path stays as they wrote it)
+    return claim_dated_folder(base, now) if make else next_free(base, now)
+
+
+def continue_plan(workspace: Workspace, save: Path, changes: Sequence[str]) -> RunPlan:
+    """Go on where the run that wrote `save` stopped: `--load` = `--save` = the dated folder. Raises UserError."""
+    tracker = read_tracker(save)
+    if tracker.problem is not None:
+        raise UserError(
+            f"{save} holds no checkpoint to continue from. {tracker.problem}",
+            f"See what is there: mdk-tui checkpoints {save}",
+        )
+    return _go_on(workspace, save, tracker.iteration, save, changes)
+
+
+def branch_plan(
+    workspace: Workspace, save: Path, iteration: int, branch: Path, changes: Sequence[str]
+) -> RunPlan:
+    """Go on from an earlier iteration of `save` in `branch`, a folder that `make_branch` fills. Raises UserError."""
+    if not (save / folder_name(iteration)).is_dir():
+        there = sorted(int(m[1]) for p in _names(save) if (m := ITERATION.fullmatch(p)))
+        raise UserError(
+            f"{save} has no checkpoint of iteration {iteration}.",
+            f"There are: {', '.join(map(str, there))}." if there else f"See: mdk-tui checkpoints {save}",
+        )
+    return _go_on(workspace, save, iteration, branch, changes)
+
+
+def _go_on(
+    workspace: Workspace, save: Path, iteration: Iteration | None, target: Path, changes: Sequence[str]
+) -> RunPlan:
+    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`.
+
+    A change of the schedule gets the flag without which Megatron-LM refuses it.
+    """
+    parent = writer_of(workspace, save)
+    if parent is None:
+        raise UserError(
+            f"No run of this workspace wrote {save}, so its arguments are not known.",
+            "Name the workspace that it belongs to: -w DIR.",
+        )
+    plan = parent.plan()
+    arguments = _with_exit_signal(merge_arguments(plan.arguments, changes))
+    changed = any(value_of(arguments, flag) != value_of(plan.arguments, flag) for flag in SCHEDULE)
+    if changed and not any(value_of(arguments, flag) is not None for flag in OVERRIDE):
+        arguments = (*arguments, OVERRIDE[0])
+    train_iters = int_of(arguments, "--train-iters")
+    if train_iters and isinstance(iteration, int) and iteration >= train_iters:
+        raise UserError(
+            f"{save} is already at iteration {iteration} of {train_iters}.",
+            f"Train longer: mdk-tui resume {save} -- --train-iters {2 * iteration}",
+        )
+    return dataclasses.replace(
+        plan,
+        arguments=arguments,
+        load=str(target),
+        save=str(target),
+        parent=parent.name,
+        data=_data(arguments),
+    )
+
+
+def make_branch(save: Path, iteration: int, branch: Path) -> None:
+    """Fill the empty folder `branch`: a link to the checkpoint and a tracker file of its own. `save` is not touched."""
+    name = folder_name(iteration)
+    (branch / name).symlink_to((save / name).resolve(), target_is_directory=True)
+    (branch / TRACKER).write_text(str(iteration))
+
+
+def serve_plan(
+    workspace: Workspace,
+    save: Path,
+    *,
+    port: int,
+    changes: Sequence[str] = (),
+    wait: bool = False,
+    launcher: str = "local",
+) -> RunPlan:
+    """A text server on the checkpoint that the tracker of `save` names, or (`wait`) on the first that appears there.
+
+    The model's flags are those of the run that wrote it. Raises UserError.
+    """
+    tracker = read_tracker(save)
+    if not wait and tracker.problem is not None:
+        raise UserError(
+            f"{save} holds no checkpoint to serve. {tracker.problem}",
+            f"See what is there: mdk-tui checkpoints {save}",
+        )
+    writer = writer_of(workspace, save)
+    parent = writer.plan() if writer else None
+    trainer: Trainer = "server" if parent and parent.trainer == "megatron" else "demo"
+    model = without(parent.arguments, *TRAINING_ONLY) if parent and trainer == "server" else ()
+    waiting = ("--wait-for-checkpoint", "--follow-checkpoints") if wait else ()
+    return RunPlan(
+        kind="serve",
+        trainer=trainer,
+        launcher=launcher,
+        preset=parent.preset if parent else "",
+        title=f"{(parent.title or parent.preset) if parent else save.name} (server)",
+        arguments=merge_arguments(model, ("--port", str(port), *waiting, *changes)),
+        load=str(save),
+        parent=writer.name if writer else None,
+    )
+
+
+def free_port(wanted: int = SERVER_PORT) -> int:
+    """`wanted` if nothing listens there on the loopback address, else one that is free now."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise UserError("No port is free on 127.0.0.1.", "End some programs that listen.")
+
+
+def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
+    """The newest run of the workspace that saves into `save`."""
+    wanted = save.resolve()
+    for folder in run_folders(workspace):
+        try:
+            plan = folder.plan()
+        except UserError:
+            continue
+        if plan.kind == "train" and plan.save and Path(plan.save).resolve() == wanted:
+            return folder
+    return None
+
+
+def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str | None]:
+    """(the save folder that `given` means, why it is another one). None: of the newest run that trained.
+
+    `…/iter_N` means its save folder, a base means its newest dated folder: Megatron-LM would start both from random
+    weights. Raises UserError.
+    """
+    if given is None:
+        return _newest_save(workspace), None
+    folder = Path(os.path.abspath(given.expanduser()))  # noqa: PTH100
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.")
+    if ITERATION.fullmatch(folder.name) or folder.name == "release":
+        return (
+            folder.parent,
+            f"{folder.name} is one checkpoint of {folder.parent}, which holds the tracker file.",
+        )
+    if is_save_folder(folder):
+        return folder, None
+    dated = save_folders(folder)
+    if not dated:
+        raise UserError(f"{folder} holds no checkpoints.", "Name a folder that a run saved to.")
+    return dated[0], f"{folder} is a base; its newest dated folder is {dated[0]}."
+
+
+def _newest_save(workspace: Workspace) -> Path:
+    for folder in run_folders(workspace):
+        try:
+            plan = folder.plan()
+        except UserError:
+            continue
+        if plan.kind == "train" and plan.save:
+            return Path(plan.save)
+    raise UserError(
+        "No run of this workspace has saved anything.", "Start one: `mdk-tui demo` or `mdk-tui launch`."
+    )
+
+
+def _with_exit_signal(arguments: Sequence[str]) -> tuple[str, ...]:
+    """With the flag that makes TERM save first: without it there is no graceful stop."""
+    return merge_arguments(arguments, ("--exit-signal-handler",))
+
+
+def _data(arguments: Sequence[str]) -> str | None:
+    """The data prefix, where it is one (several with weights are Megatron-LM's own to check)."""
+    return value_of(arguments, "--data-path") or None
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,61 @@
+"""`request.json`: what a reader asks of a run's supervisor. Renamed into place, so it also works over a shared disk."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from backends.errors import UserError
+from backends.files import read_json, write_json
+from backends.runs.folder import RunFolder
+from backends.runs.judgement import withheld
+from backends.runs.signs import Signs
+
+DEFAULT_LIMIT = 15 * 60.0  # s
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """End the job. `now`: without saving. `force`: save even where that would do harm. `limit`: s to save and exit."""
+
+    now: bool = False
+    force: bool = False
+    limit: float = DEFAULT_LIMIT
+
+
+def request_stop(folder: RunFolder, now: bool, *, force: bool = False, limit: float = DEFAULT_LIMIT) -> None:
+    """Ask for the end of a run; returns at once. Raises UserError when saving would do harm, or when it cannot be asked.
+
+    The supervisor looks twice a second and decides by its own, newer knowledge of the log.
+    """
+    state = folder.state()
+    if not now and not force and (why := withheld(folder.plan(), state.signs if state else Signs())):
+        raise UserError(f"{folder.name} was not stopped. {why}", "End it without saving: mdk-tui stop --now")
+    try:
+        write_json(
+            folder.request_file, {"action": "stop", "now": bool(now), "force": bool(force), "limit": limit}
+        )
+    except OSError as error:
+        raise UserError(
+            f"{folder.request_file} cannot be written: {error.strerror}.",
+            "Ask as the user who started the run, or make room on the disk.",
+        ) from None
+
+
+def waiting_request(folder: RunFolder) -> StopRequest | None:
+    """The request that waits; what is no request counts as none. It stays until `drop_request`, for a new supervisor."""
+    value: dict[str, Any] = read_json(folder.request_file) or {}
+    if value.get("action") != "stop":
+        return None
+    limit = value.get("limit")
+    return StopRequest(
+        now=value.get("now") is True,
+        force=value.get("force") is True,
+        limit=float(limit) if isinstance(limit, int | float) and limit > 0 else DEFAULT_LIMIT,
+    )
+
+
+def drop_request(folder: RunFolder) -> None:
+    with contextlib.suppress(OSError):
+        folder.request_file.unlink(missing_ok=True)

@@ -1,0 +1,132 @@
+"""What a job's log has said so far, as far as running it depends on it: loaded or not, saved, ended, where it listens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, IterationBatch, Milestone
+from backends.megatron.parser import Parser
+
+ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
+MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
+MAX_READ = 4 << 20  # bytes a reading
+
+
+class EventSource(Protocol):
+    """The part of `backends.megatron.parser.Parser` that is used here."""
+
+    def feed(self, data: bytes) -> list[Event]: ...
+    def finish(self) -> list[Event]: ...
+
+
+@dataclass(slots=True)
+class Signs:
+    """Facts from the log up to byte `read`, an end of a line. None or False: not said yet."""
+
+    read: int = 0
+    iteration: int | None = None
+    train_iters: int | None = None
+    working: bool = False  # the training loop was reached, or the server listens
+    loaded: bool = False  # "successfully loaded checkpoint"
+    random_start: bool = False  # "will start from random"
+    saved: int | None = None  # iteration of the newest "successfully saved checkpoint"
+    ended: bool = False  # an end mark: training is done, or the program said that it exits
+    address: str | None = None
+    nan_alert: str | None = None  # the words of a critical alert that no healthy iteration has followed
+    error: str | None = None
+
+    def apply(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case IterationBatch() if len(event):
+                self.iteration, self.train_iters = int(event.iterations[-1]), int(event.train_iters[-1])
+                self.working, self.ended = True, False
+                loss = event.columns.get("lm loss")
+                if loss is not None and isinstance(loss[-1], float | int) and math.isfinite(loss[-1]):
+                    self.nan_alert = None
+            case Checkpoint(action="loaded"):
+                self.loaded = True
+            case Checkpoint(action="missing"):
+                self.random_start = True
+            case Checkpoint(action="saved"):
+                self.saved = event.iteration if event.iteration is not None else self.iteration
+            case Milestone(name="training"):
+                self.working = True
+            case Milestone(name="done") | Exit(status=0) | Exit(status=None, signal=None):
+                self.ended = True
+            case Alert(severity="critical"):
+                self.nan_alert = event.message
+            case Error():
+                self.error = event.message
+            case _:
+                pass
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: object) -> Signs:
+        """What `as_json` gave; anything else starts from nothing, and the log is read again."""
+        if not isinstance(value, Mapping):
+            return cls()
+        blank = cls()
+        for name, default in dataclasses.asdict(blank).items():
+            item = cast("Mapping[str, Any]", value).get(name)
+            if type(item) in ((bool,) if isinstance(default, bool) else (int, str, type(None))):
+                setattr(blank, name, item)
+        return blank if type(blank.read) is int and blank.read >= 0 else cls()
+
+
+class SignReader:
+    """Turns bytes of a log into `signs`, chunk by chunk. `position` is the next byte of the log that it wants."""
+
+    def __init__(self, signs: Signs, events: EventSource) -> None:
+        self.signs = signs
+        self.position = signs.read
+        self._events = events
+        self._pending = b""
+
+    def feed(self, data: bytes) -> None:
+        self.position += len(data)
+        if (newline := data.rfind(b"\n")) >= 0:
+            self.signs.read = self.position - len(data) + newline + 1
+        self.signs.apply(self._events.feed(data))
+        if self.signs.address is None:
+            text = self._pending + data
+            if found := ADDRESS.search(text, 0, text.rfind(b"\n") + 1):
+                self.signs.address, self.signs.working = found[1].decode(), True
+            self._pending = text[text.rfind(b"\n") + 1 :][-MAX_PENDING:]
+
+    def finish(self) -> None:
+        """The log has ended: an unfinished last line counts too."""
+        self.signs.apply(self._events.finish())
+
+    def read_from(self, log: Path, limit: int = MAX_READ) -> int:
+        """Feed what `log` holds beyond `position`, at most `limit` bytes; how many there were. 0 for a missing log."""
+        try:
+            with log.open("rb") as file:
+                file.seek(self.position)
+                data = file.read(limit)
+        except OSError:
+            return 0
+        if data:
+            self.feed(data)
+        return len(data)
+
+
+def read_signs(log: Path, known: Signs) -> Signs:
+    """What a log that has ended says, given what was `known` of its beginning."""
+    reader = SignReader(dataclasses.replace(known), Parser())
+    while reader.read_from(log):
+        pass
+    reader.finish()
+    return reader.signs
