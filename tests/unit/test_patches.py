@@ -83,7 +83,7 @@ def patch(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess
         "-p1",
         "-l",
         "--fuzz=0",
-        "--batch",
+        "--force",
         *options,
         "-i",
         str(resource_folder("patches") / f"{name}.patch"),
