@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from backends.errors import UserError
 from backends.resources import resource_folder
 from backends.setup.step import Action, Finding, Site
+from backends.text import clean
 
 State: TypeAlias = Literal["applied", "pending", "drifted", "missing"]
 SERVER_FIX = "af51a1535af8eea40c315db64f2ff8c53f1737e0"
@@ -38,12 +39,10 @@ PATCHES = (
     Patch("training script", "pretrain_7b_mpi.patch", EXAMPLE, "examples/gpt3/train_gpt3_7b_mpi.sh"),
     Patch("MLflow and dated saves", "training_mlflow.patch", *("megatron/training/training.py",) * 2),
     Patch("server script", "inference_7b_mpi.patch", EXAMPLE, "examples/gpt3/inference_gpt3_7b_mpi.sh"),
-    Patch(
-        "server address", "text_generation_server_bind.patch", *("tools/run_text_generation_server.py",) * 2
-    ),
+    Patch("server address", "server_host.patch", *("tools/run_text_generation_server.py",) * 2),
     Patch(
         "server fix",
-        "text_generation_tokenizer.patch",
+        "server_tokenizer.patch",
         *("megatron/inference/text_generation/tokenization.py",) * 2,
         commit=SERVER_FIX,
     ),
@@ -118,7 +117,7 @@ def state(site: Site, patch: Patch) -> State:
         return "missing"
     if target.is_file():
         wanted = site.programs.ask(
-            ["patch", "-l", "-s", "-f", "-o", "-", str(source), str(patch_file(patch))], cwd=clone
+            ["patch", "-l", "-s", "-f", "--fuzz=0", "-o", "-", str(source), str(patch_file(patch))], cwd=clone
         )
         return "applied" if wanted.ok and wanted.stdout == _content(target) else "drifted"
     return "pending" if site.programs.ask([*dry_run(patch, source), "--forward"], cwd=clone).ok else "drifted"
@@ -133,7 +132,7 @@ def apply_actions(site: Site, patch: Patch) -> list[Action]:
         identity = ("-c", "user.name=mdk-tui", "-c", "user.email=mdk-tui@localhost")
         return [Action(f"{patch.name}: cherry-pick", ("git", *identity, "cherry-pick", patch.commit), clone)]
     part = f"{patch.target}.part"
-    command = ("patch", "-l", "-f", "-o", part, patch.source, str(patch_file(patch)))
+    command = ("patch", "-l", "-f", "--fuzz=0", "-o", part, patch.source, str(patch_file(patch)))
     return [
         Action(f"{patch.name}: patch a copy", command, clone),
         Action(f"{patch.name}: put it in place", ("mv", "-T", part, patch.target), clone),
@@ -151,14 +150,14 @@ def reverse_actions(site: Site) -> list[Action]:
             found.append(Action(f"{patch.name}: remove", ("rm", "--", patch.target), clone))
             continue
         part = f"{patch.target}.part"
-        command = ("patch", "-l", "-f", "-R", "-o", part, patch.target, str(patch_file(patch)))
+        command = ("patch", "-l", "-f", "--fuzz=0", "-R", "-o", part, patch.target, str(patch_file(patch)))
         found.append(Action(f"{patch.name}: reverse on a copy", command, clone))
         found.append(Action(f"{patch.name}: put it in place", ("mv", "-T", part, patch.target), clone))
     return found
 
 
 def dry_run(patch: Patch, target: Path) -> list[str]:
-    return ["patch", "-l", "-s", "-f", "--dry-run", str(target), str(patch_file(patch))]
+    return ["patch", "-l", "-s", "-f", "--fuzz=0", "--dry-run", str(target), str(patch_file(patch))]
 
 
 def patch_file(patch: Patch) -> Path:
@@ -166,4 +165,5 @@ def patch_file(patch: Patch) -> Path:
 
 
 def _content(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    """The file as a program's answer would show it, to be compared with one."""
+    return clean(path.read_text(encoding="utf-8", errors="replace"))
