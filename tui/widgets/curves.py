@@ -1,0 +1,156 @@
+"""What a plot shows and how it is looked at, without drawing it: thinned curves, marks, smoothing, zoom and pan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias
+
+XAxis: TypeAlias = Literal["iteration", "time", "tokens"]
+X_AXES: tuple[XAxis, ...] = ("iteration", "time", "tokens")
+SMOOTHINGS = (0.0, 0.6, 0.9, 0.97)
+
+Point: TypeAlias = tuple[float, float]
+
+
+class CurveLike(Protocol):
+    """One segment of a series, thinned: for each x the lowest, highest and mean value there. All have the same length."""
+
+    @property
+    def xs(self) -> Sequence[float]: ...
+    @property
+    def lows(self) -> Sequence[float]: ...
+    @property
+    def highs(self) -> Sequence[float]: ...
+    @property
+    def means(self) -> Sequence[float]: ...
+
+
+class CurveSource(Protocol):
+    """Where a plot gets its curves: one for each time the job was (re)started."""
+
+    def __call__(
+        self, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
+    ) -> Sequence[CurveLike]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something to see beside the curve. A mark without a value stands at the foot (checkpoint) or is a line (restart)."""
+
+    kind: Literal["validation", "checkpoint", "restart"]
+    x: float
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a plot is looked at; the data are untouched by it."""
+
+    x: XAxis = "iteration"
+    log: bool = False
+    smoothing: float = 0.0
+    window: tuple[float, float] | None = None  # x, when zoomed
+    crosshair: float | None = None  # x
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A finite stretch of points and the component style that draws it."""
+
+    style: Literal["raw", "curve"]
+    points: tuple[Point, ...]
+
+
+def zigzag(curve: CurveLike) -> list[Point]:
+    """Both extremes of each bucket in one line; the one nearer to the line's end comes first, which avoids false spikes."""
+    points: list[Point] = []
+    for x, low, high in zip(curve.xs, curve.lows, curve.highs, strict=True):
+        if low == high:
+            points.append((x, low))
+        elif points and abs(points[-1][1] - high) < abs(points[-1][1] - low):
+            points += [(x, high), (x, low)]
+        else:
+            points += [(x, low), (x, high)]
+    return points
+
+
+def smooth(curve: CurveLike, weight: float) -> list[Point]:
+    """Exponential moving average of the means, corrected for its start (as TensorBoard does); gaps stay gaps."""
+    average, total = 0.0, 0.0
+    points: list[Point] = []
+    for x, mean in zip(curve.xs, curve.means, strict=True):
+        if math.isfinite(mean):
+            average = weight * average + (1 - weight) * mean
+            total = weight * total + (1 - weight)
+            points.append((x, average / total))
+        else:
+            points.append((x, math.nan))
+    return points
+
+
+def stretches(points: Iterable[Point], *, positive: bool) -> list[tuple[Point, ...]]:
+    """`points` cut where a value is missing (or, with `positive`, cannot be shown on a logarithmic axis)."""
+    result: list[list[Point]] = [[]]
+    for point in points:
+        if math.isfinite(point[1]) and (not positive or point[1] > 0):
+            result[-1].append(point)
+        elif result[-1]:
+            result.append([])
+    return [tuple(part) for part in result if part]
+
+
+def traces(curves: Sequence[CurveLike], view: View) -> list[Trace]:
+    """What is drawn, in order: the raw curve, and over it the smoothed one."""
+    drawn: list[Trace] = []
+    raw: Literal["raw", "curve"] = "raw" if view.smoothing else "curve"
+    for curve in curves:
+        drawn += [Trace(raw, part) for part in stretches(zigzag(curve), positive=view.log)]
+    if view.smoothing:
+        for curve in curves:
+            drawn += [
+                Trace("curve", part) for part in stretches(smooth(curve, view.smoothing), positive=view.log)
+            ]
+    return drawn
+
+
+# --- looking around: each returns the next view -------------------------------------------------------------------------
+
+
+def zoomed(view: View, shown: tuple[float, float], extent: tuple[float, float], factor: float) -> View:
+    """`view` with the width of what is `shown` multiplied by `factor`, about the crosshair, else about the newest point
+    (first zoom) or the middle. Zooming out to all of `extent` ends the zoom; closer than two units is refused."""
+    half = (shown[1] - shown[0]) * factor / 2
+    if factor > 1 and 2 * half >= extent[1] - extent[0]:
+        return replace(view, window=None)
+    if 2 * half < 2:
+        return view
+    if view.crosshair is not None:
+        middle = view.crosshair
+    else:
+        middle = (shown[0] + shown[1]) / 2 if view.window else extent[1] - half
+    return replace(view, window=(middle - half, middle + half))
+
+
+def panned(view: View, extent: tuple[float, float], step: int) -> View:
+    """A zoomed `view` moved by a quarter of its width, not beyond `extent`."""
+    if view.window is None:
+        return view
+    low, high = view.window
+    shift = (high - low) / 4
+    shift = min(shift, max(extent[1] - high, 0.0)) if step > 0 else -min(shift, max(low - extent[0], 0.0))
+    return replace(view, window=(low + shift, high + shift))
+
+
+def nearest(curves: Sequence[CurveLike], at: float) -> tuple[CurveLike, int] | None:
+    """Curve and index of the point nearest to `at`. Of two attempts at the same iteration the newer one is meant."""
+    found = [
+        (abs(x - at), -number, index)
+        for number, curve in enumerate(curves)
+        for index, x in enumerate(curve.xs)
+    ]
+    if not found:
+        return None
+    _, number, index = min(found)
+    return curves[-number], index

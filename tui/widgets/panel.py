@@ -1,0 +1,186 @@
+"""A framed pane that writes only the rows that changed.
+
+Over SSH every byte counts, and a calm screen is one that does not redraw what stayed the same. A border title of
+Textual's repaints the whole widget when it changes; a `Panel` draws its frame itself and compares row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, TypeAlias
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+Span: TypeAlias = tuple[str, str]  # text, name of a component style ("dim" is the class `panel--dim`)
+Row: TypeAlias = tuple[Span, ...]
+
+STYLES = (
+    "text",
+    "dim",
+    "frame",
+    "focus",
+    "title",
+    "good",
+    "warning",
+    "error",
+    "info",
+    "curve",
+    "raw",
+    "selected",
+    "match",
+)
+
+
+def fit(spans: Iterable[Span], width: int, fill: str = "text") -> Row:
+    """`spans` cut and padded to exactly `width` cells; a wide character that would be halved becomes a blank."""
+    result: list[Span] = []
+    left = width
+    for text, style in spans:
+        if left <= 0:
+            break
+        size = cell_len(text)
+        if size > left:
+            text, size = set_cell_size(text, left), left
+        if text:
+            result.append((text, style))
+            left -= size
+    if left > 0:
+        result.append((" " * left, fill))
+    return tuple(result)
+
+
+def width_of(spans: Iterable[Span]) -> int:
+    """Cells that `spans` take."""
+    return sum(cell_len(text) for text, _ in spans)
+
+
+class Panel(Widget, can_focus=True):
+    """A frame with a title, a note at the right of it, a body of rows, and a foot. Subclasses say what is inside.
+
+    Lower than `FRAMED_FROM` rows there is no frame: every row is body.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"panel--{name}" for name in STYLES}
+    DEFAULT_CSS = """
+    Panel {
+        width: 1fr; height: 1fr; background: $background;
+        & > .panel--text { color: $foreground; }
+        & > .panel--dim { color: $foreground 55%; }
+        & > .panel--frame { color: $foreground 25%; }
+        & > .panel--focus { color: $primary; }
+        & > .panel--title { color: $foreground; text-style: bold; }
+        & > .panel--good { color: $text-success; }
+        & > .panel--warning { color: $text-warning; }
+        & > .panel--error { color: $text-error; text-style: bold; }
+        & > .panel--info { color: $text-primary; }
+        & > .panel--curve { color: $primary; }
+        & > .panel--raw { color: $primary 45%; }
+        & > .panel--selected { color: $foreground; background: $primary 30%; }
+        & > .panel--match { color: $foreground; background: $warning 40%; text-style: bold; }
+        &:ansi > .panel--text, &:ansi > .panel--title { color: ansi_default; }
+        &:ansi > .panel--dim, &:ansi > .panel--frame, &:ansi > .panel--raw { color: ansi_default; text-style: dim; }
+        &:ansi > .panel--focus, &:ansi > .panel--curve { color: ansi_default; text-style: bold; }
+        &:ansi > .panel--selected, &:ansi > .panel--match { color: ansi_default; text-style: reverse; }
+    }
+    """
+    FRAMED_FROM = 3
+
+    def __init__(
+        self, *, id: str | None = None, classes: str | None = None, ascii_only: bool = False
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self.ascii_only = ascii_only
+        self._rows: list[Row] = []
+
+    # What a subclass says.
+
+    def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        """Left and right part of the frame's upper edge."""
+        return (), ()
+
+    def foot(self) -> Sequence[Span]:
+        """What the frame's lower edge holds."""
+        return ()
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        """Up to `height` rows of up to `width` cells. More is cut."""
+        raise NotImplementedError
+
+    # What the base does with it.
+
+    @property
+    def framed(self) -> bool:
+        return self.size.height >= self.FRAMED_FROM
+
+    @property
+    def body_size(self) -> tuple[int, int]:
+        """Columns and rows within the frame."""
+        width, height = self.size
+        return (max(width - 2, 0), max(height - 2, 0)) if self.framed else (width, height)
+
+    def show(self) -> None:
+        """Draw again; rows that came out equal are left alone."""
+        if not self.is_mounted or not self.size:
+            return
+        rows = self._compose_rows()
+        width = self.size.width
+        if len(rows) != len(self._rows):
+            self._rows = rows
+            self.refresh()
+            return
+        changed = [y for y, (new, old) in enumerate(zip(rows, self._rows, strict=True)) if new != old]
+        self._rows = rows
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        if y >= len(self._rows):
+            return Strip.blank(self.size.width, self.rich_style)
+        style = self.get_component_rich_style
+        strip = Strip([Segment(text, style(f"panel--{name}")) for text, name in self._rows[y]])
+        return strip.adjust_cell_length(self.size.width, self.rich_style)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._rows = []
+        self.show()
+
+    def on_focus(self) -> None:
+        self.show()
+
+    def on_blur(self) -> None:
+        self.show()
+
+    def _compose_rows(self) -> list[Row]:
+        inner, rows = self.body_size
+        body = [fit(spans, inner) for spans in self.body(inner, rows)[:rows]]
+        body += [fit((), inner)] * (rows - len(body))
+        if not self.framed:
+            return body
+        edge = "focus" if self.has_focus else "frame"
+        glyphs = "++++-|" if self.ascii_only else "╭╮╰╯─│"
+        left, right = self.title()
+        side = (glyphs[5], edge)
+        return [
+            self._edge(left, right, glyphs[0], glyphs[1], glyphs[4], edge),
+            *((side, *row, side) for row in body),
+            self._edge(self.foot(), (), glyphs[2], glyphs[3], glyphs[4], edge),
+        ]
+
+    def _edge(
+        self, left: Sequence[Span], right: Sequence[Span], start: str, end: str, line: str, edge: str
+    ) -> Row:
+        """One horizontal edge. The right part gives way first, then the left part is cut."""
+        room = self.size.width - 4
+        left = [(" ", edge), *left, (" ", edge)] if left else []
+        right = [(" ", edge), *right, (" ", edge)] if right else []
+        if width_of(left) + width_of(right) > room:
+            right = []
+        if width_of(left) > room:
+            left = [*fit(left, room - 1), (" ", edge)] if room > 1 else []
+        fill = line * (room - width_of(left) - width_of(right))
+        return ((start + line, edge), *left, (fill, edge), *right, (line + end, edge))

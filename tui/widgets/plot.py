@@ -1,0 +1,399 @@
+"""A line plot in the terminal: the only module that imports plotext.
+
+plotext draws the curve and nothing else; axes, marks and the crosshair are ours, so that they keep still, work in plain
+ASCII and cost a redraw nothing. plotext is never given a raw series: the source thins to minima and maxima first, so a
+redraw costs the same at any length.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from statistics import median
+from typing import Any, ClassVar, Literal
+
+from textual.binding import Binding, BindingType
+
+from tui.widgets import axes
+from tui.widgets.axes import Limits
+from tui.widgets.curves import (
+    SMOOTHINGS,
+    X_AXES,
+    CurveLike,
+    CurveSource,
+    Mark,
+    Trace,
+    View,
+    XAxis,
+    nearest,
+    panned,
+    traces,
+    zoomed,
+)
+from tui.widgets.panel import Panel, Span
+
+COLUMNS_AT_MOST = (
+    160  # buckets asked for, whatever the width: more cannot be told apart and costs plotext time
+)
+
+
+@cache
+def _plotext() -> Any:
+    """Imported when the first curve is drawn: 60 ms that the first paint does not wait for."""
+    import plotext
+
+    plotext.limit_size(False, False)
+    return plotext
+
+
+COLOURS = {"raw": 4, "curve": 2}  # plotext's codes, only to tell the traces apart in what it returns
+STYLES: dict[str, Literal["raw", "curve"]] = {"4": "raw", "2": "curve"}
+RUN = re.compile(r"\x1b\[38;5;(\d+)m([^\x1b]*)|\x1b\[[\d;]*m|([^\x1b]+)")
+
+
+def draw(
+    drawn: Sequence[Trace], x: Limits, y: Limits, width: int, height: int, *, ascii_only: bool
+) -> list[list[Span]]:
+    """`height` rows of `width` cells, one span a cell: the curves alone."""
+    plt = _plotext()
+    plt.clear_figure()
+    plt.theme("clear")
+    plt.plot_size(width, height)
+    plt.frame(False)
+    plt.xticks([])
+    plt.yticks([])
+    plt.xlim(0, 1)
+    plt.ylim(0, 1)
+    for trace in drawn:
+        xs = [x.place(point[0]) for point in trace.points]
+        ys = [y.place(point[1]) for point in trace.points]
+        plt.plot(xs, ys, marker="*" if ascii_only else "braille", color=COLOURS[trace.style])
+    return [_cells(line, width) for line in plt.build().split("\n")[:height]]
+
+
+def _cells(line: str, width: int) -> list[Span]:
+    cells: list[Span] = []
+    for code, coloured, plain in RUN.findall(line):
+        style = STYLES.get(code, "text")
+        cells += [(character, style) for character in coloured or plain]
+    return (cells + [(" ", "text")] * width)[:width]
+
+
+@dataclass(slots=True)
+class _Picture:
+    """What the last redraw knew; readouts and the crosshair use it."""
+
+    curves: Sequence[CurveLike] = ()
+    x: Limits | None = None
+    y: Limits | None = None
+    gutter: int = 6
+    cells: list[list[Span]] = field(default_factory=list)
+
+
+class Plot(Panel):
+    """One metric over iterations, time or tokens. `source` gives the curves; `update` says that there may be more."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "left",
+            "crosshair(-1)",
+            "crosshair",
+            id="plot.left",
+            key_display="←→",
+            tooltip="Move the crosshair left",
+        ),
+        Binding(
+            "right",
+            "crosshair(1)",
+            "crosshair right",
+            id="plot.right",
+            show=False,
+            tooltip="Move the crosshair right",
+        ),
+        Binding(
+            "plus,equals_sign", "zoom(0.5)", "zoom", id="plot.in", key_display="+-", tooltip="Zoom in on x"
+        ),
+        Binding("minus", "zoom(2.0)", "zoom out", id="plot.out", show=False, tooltip="Zoom out on x"),
+        Binding(
+            "comma,shift+left",
+            "pan(-1)",
+            "pan",
+            id="plot.pan_left",
+            key_display=",.",
+            tooltip="Pan to the left",
+        ),
+        Binding(
+            "full_stop,shift+right",
+            "pan(1)",
+            "pan right",
+            id="plot.pan_right",
+            show=False,
+            tooltip="Pan to the right",
+        ),
+        Binding(
+            "r", "whole", "whole", id="plot.whole", tooltip="Show the whole curve again, without crosshair"
+        ),
+        Binding(
+            "s", "smooth", "smooth", id="plot.smooth", tooltip="Smoothing of the curve: none, 0.6, 0.9, 0.97"
+        ),
+        Binding("l", "log", "log-Y", id="plot.log", tooltip="Logarithmic or linear y axis"),
+        Binding("x", "axis", "x axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
+    ]
+
+    def __init__(
+        self,
+        source: CurveSource,
+        metric: str = "",
+        *,
+        view: View | None = None,
+        id: str | None = None,
+        ascii_only: bool = False,
+        empty: str = "waiting for the first iteration",
+    ) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self.source = source
+        self.metric = metric
+        self.view = view or View()
+        self.marks: Callable[[XAxis], Sequence[Mark]] = lambda x: ()
+        self.readout: Callable[[], str] = lambda: ""
+        self.empty = empty
+        self._picture = _Picture()
+
+    def update(self) -> None:
+        """The data may have changed: ask the source and redraw what differs."""
+        self._read()
+        self.show()
+
+    def choose(self, metric: str) -> None:
+        """Show another metric."""
+        self.metric = metric
+        self._picture = _Picture(gutter=self._picture.gutter)
+        self.update()
+
+    # Reading and drawing.
+
+    def _read(self) -> None:
+        picture, view = self._picture, self.view
+        start, stop = view.window or (None, None)
+        buckets = max(min(self.body_size[0] - picture.gutter, COLUMNS_AT_MOST), 16)
+        curves = (
+            [c for c in self.source(self.metric, view.x, start, stop, buckets) if len(c.xs)]
+            if self.metric
+            else []
+        )
+        picture.curves = curves
+        if not curves:
+            picture.cells = []
+            return
+        if view.window:
+            picture.x = axes.window_limits(*view.window)
+        else:
+            first, last = min(c.xs[0] for c in curves), max(c.xs[-1] for c in curves)
+            if view.x != "time" and 0 < first < 0.2 * last:
+                first = 0.0
+            picture.x = axes.x_limits(first, last, picture.x)
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        if height < 1 or width < 12:
+            return ()
+        if not self._picture.curves or self._picture.x is None:
+            return self._say(self.empty, width, height)
+        drawn = traces(self._picture.curves, self.view)
+        values = [value for trace in drawn for _, value in trace.points]
+        if not values:
+            return self._say(f"no finite value of {self.metric} here", width, height)
+        rows = height - 1
+        marks = list(self.marks(self.view.x))
+        values += [
+            m.y for m in marks if m.y is not None and math.isfinite(m.y) and (m.y > 0 or not self.view.log)
+        ]
+        y = axes.y_limits(
+            min(values), max(values), self._picture.y, log=self.view.log, most=max(rows // 3, 1)
+        )
+        self._picture.y = y
+        labels = axes.tick_labels(y.ticks(), y.step, log=y.log)
+        gutter = max(self._picture.gutter, *(len(label) + 2 for label in labels))
+        self._picture.gutter = gutter
+        canvas = max(width - gutter, 4)
+        x = self._picture.x
+        cells = draw(drawn, x, y, canvas, rows, ascii_only=self.ascii_only)
+        self._overlay(cells, marks, x, y)
+        lines = self._with_y_axis(cells, labels, y, gutter)
+        return [*lines, self._x_axis(x, gutter, canvas)]
+
+    def _say(self, words: str, width: int, height: int) -> list[list[Span]]:
+        row: list[Span] = [(words.center(width), "dim")]
+        return [[("", "dim")]] * (height // 2) + [row]
+
+    def _overlay(self, cells: list[list[Span]], marks: Sequence[Mark], x: Limits, y: Limits) -> None:
+        glyphs = {"validation": "o", "checkpoint": "^", "restart": ":", "cross": "|"} if self.ascii_only else {
+            "validation": "◇", "checkpoint": "▴", "restart": "┊", "cross": "│"
+        }  # fmt: skip
+        height, width = len(cells), len(cells[0])
+
+        def column(at: float) -> int | None:
+            place = x.place(at)
+            return round(place * (width - 1)) if 0 <= place <= 1 else None
+
+        for mark in sorted(marks, key=lambda mark: mark.kind != "restart"):
+            at = column(mark.x)
+            if at is None:
+                continue
+            if mark.kind == "restart":
+                for row in cells:
+                    if row[at][0] in " ⠀":
+                        row[at] = (glyphs["restart"], "warning")
+            elif mark.y is None:
+                cells[-1][at] = (glyphs[mark.kind], "good")
+            elif 0 <= (place := y.place(mark.y)) <= 1:
+                cells[round((1 - place) * (height - 1))][at] = (glyphs[mark.kind], "info")
+        if self.view.crosshair is not None and (at := column(self.view.crosshair)) is not None:
+            for row in cells:
+                row[at] = (glyphs["cross"], "focus") if row[at][0] in " ⠀" else (row[at][0], "match")
+
+    def _with_y_axis(
+        self, cells: list[list[Span]], labels: list[str], y: Limits, gutter: int
+    ) -> list[list[Span]]:
+        height = len(cells)
+        at = {
+            round((1 - y.place(tick)) * (height - 1)): label
+            for tick, label in zip(y.ticks(), labels, strict=True)
+        }
+        lines: list[list[Span]] = []
+        for row, line in enumerate(cells):
+            lines.append([(at.get(row, "").rjust(gutter - 1) + " ", "dim"), *_runs(line)])
+        return lines
+
+    def _x_axis(self, x: Limits, gutter: int, canvas: int) -> list[Span]:
+        ticks = axes.inner_ticks(x)
+        if self.view.x == "time":
+            labels = [axes.clock_label(tick, x.step) for tick in ticks]
+        else:
+            labels = axes.tick_labels(ticks, x.step)
+        line = [" "] * (gutter + canvas)
+        free = 0
+        for tick, label in zip(ticks, labels, strict=True):
+            middle = gutter + round(x.place(tick) * (canvas - 1))
+            start = min(max(middle - len(label) // 2, 0), len(line) - len(label))
+            if start >= free:
+                line[start : start + len(label)] = label
+                free = start + len(label) + 2
+        return [("".join(line), "dim")]
+
+    def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        notes = [
+            f"smooth {self.view.smoothing:g}" if self.view.smoothing else "",
+            "log" if self.view.log else "",
+            {"iteration": "", "time": "by wall time", "tokens": "by tokens"}[self.view.x],
+            "zoomed" if self.view.window else "",
+        ]
+        dot = " - " if self.ascii_only else " · "
+        return [(self.metric or "no metric yet", "title")], [(dot.join(filter(None, notes)), "dim")] if any(
+            notes
+        ) else []
+
+    def foot(self) -> Sequence[Span]:
+        curves = self._picture.curves
+        if not curves:
+            return ()
+        if self.view.crosshair is not None:
+            return [(self._crosshair_words(), "info")]
+        lows = [v for c in curves for v in c.lows if math.isfinite(v)]
+        means = [v for c in curves for v in c.means if math.isfinite(v)]
+        newest = curves[-1].means[-1]
+        words: list[Span] = [(axes.number(newest), "title" if math.isfinite(newest) else "error")]
+        if lows and means:
+            words.append((f"  min {axes.number(min(lows))}  median {axes.number(median(means))}", "dim"))
+        if more := self.readout():
+            words.append((f"  {more}", "dim"))
+        return words
+
+    def _crosshair_words(self) -> str:
+        position = nearest(self._picture.curves, self.view.crosshair or 0.0)
+        if position is None:
+            return ""
+        curve, index = position
+        x, low, high = curve.xs[index], curve.lows[index], curve.highs[index]
+        place = axes.clock_label(x, 1) if self.view.x == "time" else f"{x:,.0f}"
+        spread = f"  {axes.number(low)} to {axes.number(high)}" if low != high else ""
+        return f"{self.view.x} {place}  {axes.number(curve.means[index])}{spread}"
+
+    # Keys.
+
+    def look(self, view: View) -> None:
+        """Change how the plot is looked at."""
+        if view.x != self.view.x or view.log != self.view.log:
+            self._picture = _Picture(gutter=6)
+        if view.window != self.view.window:
+            self._picture.y = None
+        self.view = view
+        self.update()
+
+    def on_resize(self, event: object) -> None:
+        self._rows = []
+        self.update()
+
+    def action_crosshair(self, step: int) -> None:
+        xs = sorted({x for curve in self._picture.curves for x in curve.xs})
+        if not xs:
+            return
+        at = self.view.crosshair
+        if at is None:
+            self.look(replace(self.view, crosshair=xs[-1]))
+            return
+        index = min(range(len(xs)), key=lambda i: abs(xs[i] - at))
+        if self.view.window and not 0 <= index + step < len(xs):
+            self.action_pan(step)
+            return
+        self.look(replace(self.view, crosshair=xs[min(max(index + step, 0), len(xs) - 1)]))
+
+    def action_zoom(self, factor: float) -> None:
+        if self._picture.x is not None:
+            shown = self.view.window or (self._picture.x.low, self._picture.x.high)
+            self.look(zoomed(self.view, shown, self._extent(), factor))
+
+    def action_pan(self, step: int) -> None:
+        self.look(panned(self.view, self._extent(), step))
+
+    def _extent(self) -> tuple[float, float]:
+        """First and last x of all there is, whatever the window."""
+        curves = [c for c in self.source(self.metric, self.view.x, None, None, 16) if len(c.xs)]
+        if not curves:
+            return 0.0, 1.0
+        return min(c.xs[0] for c in curves), max(c.xs[-1] for c in curves)
+
+    def action_whole(self) -> None:
+        self.look(replace(self.view, window=None, crosshair=None))
+
+    def action_smooth(self) -> None:
+        following = SMOOTHINGS.index(self.view.smoothing) + 1
+        self.look(replace(self.view, smoothing=SMOOTHINGS[following % len(SMOOTHINGS)]))
+
+    def action_log(self) -> None:
+        self.look(replace(self.view, log=not self.view.log))
+
+    def action_axis(self) -> None:
+        """The next x axis for which the log has what it takes."""
+        start = X_AXES.index(self.view.x)
+        for turn in range(1, len(X_AXES)):
+            x = X_AXES[(start + turn) % len(X_AXES)]
+            if any(len(curve.xs) for curve in self.source(self.metric, x, None, None, 16)):
+                self.look(replace(self.view, x=x, window=None, crosshair=None))
+                return
+        self.app.notify(
+            "The log says neither when nor how many tokens; only iterations are known.", markup=False
+        )
+
+
+def _runs(cells: Sequence[Span]) -> list[Span]:
+    """Neighbouring cells of one style as one span: fewer escape codes on the wire."""
+    runs: list[Span] = []
+    for character, style in cells:
+        if runs and runs[-1][1] == style:
+            runs[-1] = (runs[-1][0] + character, style)
+        else:
+            runs.append((character, style))
+    return runs
