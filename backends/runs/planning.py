@@ -15,6 +15,7 @@ from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import (
     ITERATION,
     TRACKER,
+    Iteration,
     folder_name,
     is_save_folder,
     read_tracker,
