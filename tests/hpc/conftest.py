@@ -1,0 +1,55 @@
+"""What the hpc tests stand on: real mpirun and singularity, and the image of singularity/cpu.def, built once a session.
+
+With CI=true a missing program fails the test instead of skipping it. MDK_CPU_SIF names an image that is already built.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backends.resources import resource_folder
+
+QUICK = ["--mksquashfs-args", "-comp zstd -Xcompression-level 1"]
+
+
+def require(*programs: str) -> None:
+    missing = [program for program in programs if shutil.which(program) is None]
+    if not missing:
+        return
+    message = f"not installed: {', '.join(missing)} (.ci/install-hpc.sh installs them)"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def hpc_environment() -> dict[str, str]:
+    """The environment in which root, too, may use mpirun, with more ranks than cores."""
+    require("mpirun", "singularity")
+    return {
+        **os.environ,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+    }
+
+
+@pytest.fixture(scope="session")
+def cpu_image(tmp_path_factory: pytest.TempPathFactory, hpc_environment: dict[str, str]) -> Path:
+    if given := os.environ.get("MDK_CPU_SIF"):
+        return Path(given)
+    require("mmdebstrap")
+    image = tmp_path_factory.mktemp("image") / "cpu.sif"
+    command = ["nice", "-n", "19", "singularity", "build", "--fakeroot", *QUICK]
+    built = subprocess.run(
+        [*command, str(image), str(resource_folder("singularity") / "cpu.def")],
+        env=hpc_environment, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr[-4000:]
+    return image
