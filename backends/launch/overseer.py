@@ -45,10 +45,8 @@ class StateFile:
     def offer(self, state: RunState) -> None:
         """Write `state` if it holds something new, or when a heartbeat is due."""
         old = self.written
-        blank = {"heartbeat": 0.0, "signs": Signs()}
-        now, before = dataclasses.replace(state, **blank), dataclasses.replace(old, **blank)
-        counted = {"iteration": None, "train_iters": None, "stopping": None}
-        urgent = dataclasses.replace(now, **counted) != dataclasses.replace(before, **counted)
+        now, before = _without_clock(state), _without_clock(old)
+        urgent = _without_counts(now) != _without_counts(before)
         age = state.heartbeat - old.heartbeat
         if urgent or age >= HEARTBEAT or age < 0 or (age >= NEWS and now != before):
             self.write(state)
@@ -65,6 +63,15 @@ class StateFile:
             self._say(f"{self._folder.state_file} can be written again.")
         self._trouble, self.written = None, state
         return True
+
+
+def _without_clock(state: RunState) -> RunState:
+    return dataclasses.replace(state, heartbeat=0.0, signs=dataclasses.replace(state.signs, read=0))
+
+
+def _without_counts(state: RunState) -> RunState:
+    signs = dataclasses.replace(state.signs, iteration=None, train_iters=None, saved=None)
+    return dataclasses.replace(state, iteration=None, train_iters=None, stopping=None, signs=signs)
 
 
 class Overseer:
@@ -111,6 +118,8 @@ class Overseer:
         self._obey(waiting_request(self._folder), now)
         if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != GUARD:
             self._begin_stop(GUARD, graceful=False, limit=0, now=now)
+        if self._stop is None and self._reason and withheld(self._plan, self._signs) is None:
+            self._reason = None  # what a stop was withheld for is over
         if self._stop and (deed := self._stop.due(now)):
             self._act(deed)
         for sidecar in self._sidecars:

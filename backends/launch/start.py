@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import commands, problems, write_command
-from backends.runs.folder import RunFolder, create_run_folder
+from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
 from backends.workspace import Workspace
@@ -42,15 +43,40 @@ def start(
         raise UserError(errors[0].message, errors[0].remedy)
     folder = create_run_folder(workspace.runs, now or datetime.now())
     try:
-        write_json(folder.plan_file, dataclasses.replace(plan, versions=_versions()).as_json())
-        write_command(folder.command, commands(plan, workspace), f"mdk-tui run {folder.name}")
+        owned = _own_save_folder(plan)
+        write_json(folder.plan_file, dataclasses.replace(owned, versions=_versions()).as_json())
+        write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
     except OSError as error:
+        _discard(folder)
         raise UserError(
             f"{folder.path} cannot be written: {error.strerror}.",
             "Make room on the disk, or choose another -w DIR.",
         ) from None
+    except UserError:
+        _discard(folder)
+        raise
     start_supervisor(folder, workspace, dict(os.environ if environment is None else environment), program)
     return folder
+
+
+def _own_save_folder(plan: RunPlan) -> RunPlan:
+    """Make the dated folder of a new training run and own it; somebody else's second takes the next. Raises UserError."""
+    if plan.kind != "train" or plan.save is None or plan.load is not None:
+        return plan
+    save = Path(plan.save)
+    name = f"{save.parent.name}/{save.name}"
+    if NAME.fullmatch(name):
+        return dataclasses.replace(plan, save=str(claim_dated_folder(save.parents[1], moment_of(name))))
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{save} cannot be made: {error.strerror}.", "Choose another --save BASE.") from None
+    return plan
+
+
+def _discard(folder: RunFolder) -> None:
+    """A run folder in which nothing was started is nobody's history."""
+    shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def start_supervisor(

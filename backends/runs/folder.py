@@ -86,6 +86,11 @@ def dated_name(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d/%H-%M-%S")
 
 
+def moment_of(name: str) -> datetime:
+    """The opposite of `dated_name`. Raises ValueError for what is no date or time."""
+    return datetime.strptime(name, "%Y-%m-%d/%H-%M-%S")
+
+
 def next_free(base: Path, now: datetime) -> Path:
     """The dated folder below `base` that `claim_dated_folder` would make at `now`."""
     while (base / dated_name(now)).exists():

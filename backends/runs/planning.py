@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from backends.runs.checkpoints import (
     read_tracker,
     save_folders,
 )
-from backends.runs.folder import RunFolder, claim_dated_folder, next_free
+from backends.runs.folder import RunFolder, next_free
 from backends.runs.plan import RunPlan, Trainer
 from backends.workspace import Workspace
 
@@ -64,10 +64,14 @@ def train_plan(
     )
 
 
-def new_save_folder(base: Path, now: datetime, *, make: bool) -> Path:
-    """BASE/DATE/TIME, chosen once. `make` owns it by an exclusive mkdir; without, it is only named (a dry run)."""
-    base = Path(os.path.abspath(base.expanduser()))  # noqa: PTH100 (a link in the user's path stays as they wrote it)
-    return claim_dated_folder(base, now) if make else next_free(base, now)
+def new_save_folder(base: Path, now: datetime) -> Path:
+    """BASE/DATE/TIME, chosen once; it is made when the run starts."""
+    return next_free(absolute(base), now)
+
+
+def absolute(path: Path) -> Path:
+    """With links as the user wrote them."""
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 (resolve() would follow links)
 
 
 def continue_plan(workspace: Workspace, save: Path, changes: Sequence[str]) -> RunPlan:
@@ -184,8 +188,8 @@ def free_port(wanted: int = SERVER_PORT) -> int:
     raise UserError("No port is free on 127.0.0.1.", "End some programs that listen.")
 
 
-def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
-    """The newest run of the workspace that saves into `save`."""
+def writers_of(workspace: Workspace, save: Path) -> Iterator[RunFolder]:
+    """The runs of the workspace that save into `save`, newest first."""
     wanted = save.resolve()
     for folder in run_folders(workspace):
         try:
@@ -193,8 +197,11 @@ def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
         except UserError:
             continue
         if plan.kind == "train" and plan.save and Path(plan.save).resolve() == wanted:
-            return folder
-    return None
+            yield folder
+
+
+def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
+    return next(writers_of(workspace, save), None)
 
 
 def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str | None]:
@@ -205,7 +212,7 @@ def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str 
     """
     if given is None:
         return _newest_save(workspace), None
-    folder = Path(os.path.abspath(given.expanduser()))  # noqa: PTH100
+    folder = absolute(given)
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.")
     if ITERATION.fullmatch(folder.name) or folder.name == "release":

@@ -24,14 +24,21 @@ class StopRequest:
     limit: float = DEFAULT_LIMIT
 
 
+class StopWithheld(UserError):
+    """A graceful stop would do harm now; whoever asked may insist with `force`, or give up saving with `now`."""
+
+
 def request_stop(folder: RunFolder, now: bool, *, force: bool = False, limit: float = DEFAULT_LIMIT) -> None:
-    """Ask for the end of a run; returns at once. Raises UserError when saving would do harm, or when it cannot be asked.
+    """Ask for the end of a run; returns at once. Raises StopWithheld, or UserError when it cannot be asked.
 
     The supervisor looks twice a second and decides by its own, newer knowledge of the log.
     """
     state = folder.state()
     if not now and not force and (why := withheld(folder.plan(), state.signs if state else Signs())):
-        raise UserError(f"{folder.name} was not stopped. {why}", "End it without saving: mdk-tui stop --now")
+        raise StopWithheld(
+            f"{folder.name} was not stopped. {why}",
+            "End it without saving: --now. Save all the same: --force.",
+        )
     try:
         write_json(
             folder.request_file, {"action": "stop", "now": bool(now), "force": bool(force), "limit": limit}

@@ -1,0 +1,70 @@
+"""Ending a run and waiting until nothing of it is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from backends.errors import UserError
+from backends.launch.adoption import looked_after
+from backends.runs.catalog import RunInfo, describe
+from backends.runs.folder import RunFolder
+from backends.runs.processes import marked_processes, this_machine
+from backends.runs.requests import DEFAULT_LIMIT, StopWithheld, request_stop
+from backends.workspace import Workspace
+
+POLL = 0.1  # s
+ANSWER_LIMIT = 30.0  # s for a supervisor to take up a request
+
+
+def stop_run(
+    folder: RunFolder,
+    workspace: Workspace,
+    *,
+    now: bool = False,
+    force: bool = False,
+    limit: float = DEFAULT_LIMIT,
+    look: Callable[[RunFolder, Workspace], RunInfo] = looked_after,
+) -> Iterator[RunInfo]:
+    """Stop a run: how it does after each change, the end last. `limit`: s to save and exit before TERM and KILL follow.
+
+    Raises StopWithheld where saving would do harm, UserError when nobody takes the request up. Leaving the iteration
+    early leaves the stop going on.
+    """
+    info = look(folder, workspace)
+    if not info.over:
+        request_stop(folder, now, force=force, limit=limit)
+    asked = time.monotonic()
+    shown: RunInfo | None = None
+    while not info.over:
+        if info != shown:
+            shown = info
+            yield info
+        if info.phase != "stopping":
+            _check_answer(folder, info, time.monotonic() - asked)
+        time.sleep(POLL)
+        info = describe(folder)
+        if info.orphaned:
+            info = look(folder, workspace)
+    _wait_for_the_last(folder)
+    yield info
+
+
+def _check_answer(folder: RunFolder, info: RunInfo, waited: float) -> None:
+    if info.reason and not folder.request_file.exists():
+        raise StopWithheld(f"{folder.name} was not stopped. {info.reason}", "End it without saving: --now.")
+    if waited > ANSWER_LIMIT:
+        raise UserError(
+            f"The supervisor of {folder.name} does not answer.",
+            f"Look into {folder.supervisor_log}; the job's process is {info.pid} on {info.host}.",
+        )
+
+
+def _wait_for_the_last(folder: RunFolder) -> None:
+    """Until no process of this machine carries the run's mark; the supervisor's last KILL may still be on its way."""
+    state = folder.state()
+    if state is None or state.machine != this_machine():
+        return
+    deadline = time.monotonic() + ANSWER_LIMIT
+    while marked_processes(state.mark) and time.monotonic() < deadline:
+        time.sleep(POLL)

@@ -1,0 +1,129 @@
+"""Runs and commands as lines of text, shared by the commands that show them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from backends.launch.commands import commands, problems
+from backends.launch.start import start
+from backends.runs.catalog import RunInfo, describe
+from backends.runs.folder import RunFolder
+from backends.runs.plan import Problem, RunPlan
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+
+def print_dry_run(
+    plan: RunPlan, workspace: Workspace, *, as_json: bool, found: Sequence[Problem] | None = None
+) -> None:
+    """What would run, word for word, and what speaks against it. `found`: problems looked for already."""
+    command = commands(plan, workspace)
+    against = problems(plan, workspace) if found is None else found
+    if as_json:
+        listed = [problem.as_json() for problem in against]
+        shown = {"argv": list(command.argv), "cwd": command.cwd, "env": dict(command.env), "problems": listed}
+        click.echo(json.dumps({**shown, "load": plan.load, "save": plan.save}))
+        return
+    click.echo(f"cd {shlex.quote(command.cwd)}")
+    for name, value in command.env.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+    click.echo(clean_line(shlex.join(command.argv), 100_000))
+    print_problems(against)
+
+
+def print_problems(found: Sequence[Problem]) -> None:
+    for problem in found:
+        click.echo(
+            f"{problem.severity}: {clean_line(problem.message)} {clean_line(problem.remedy)}", err=True
+        )
+
+
+def launch(plan: RunPlan, workspace: Workspace, *, as_json: bool) -> RunFolder:
+    """Start `plan` and say so; warnings first. Raises UserError."""
+    print_problems([problem for problem in problems(plan, workspace) if problem.severity == "warning"])
+    folder = start(plan, workspace)
+    print_started(describe(folder), as_json=as_json)
+    return folder
+
+
+def print_started(info: RunInfo, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(info.as_json()))
+        return
+    click.echo(f"{info.run} runs, independent of this terminal.")
+    if info.save:
+        click.echo(f"  checkpoints  {info.save}")
+    click.echo(f"  log          {info.path / 'output.log'}")
+    click.echo(f"  monitor      mdk-tui attach {info.run}")
+    click.echo(f"  end it       mdk-tui stop {info.run}")
+
+
+def table(infos: Sequence[RunInfo]) -> str:
+    rows = [("RUN", "PHASE", "KIND", "ITERATION", "WHAT")]
+    rows += [(i.run, i.phase, i.kind or "?", progress(i), i.title) for i in infos]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]
+        ).rstrip()
+        for row in rows
+    )
+
+
+def progress(info: RunInfo) -> str:
+    if info.iteration is None:
+        return "-"
+    return f"{info.iteration}/{info.train_iters}" if info.train_iters else str(info.iteration)
+
+
+def details(info: RunInfo) -> str:
+    """One run on several lines; what is not known is left out."""
+    ended = info.ended and (
+        f"{info.ended}  status {info.exit_code}" if info.exit_code is not None else info.ended
+    )
+    lines = {
+        "phase": info.phase,
+        "what": f"{info.kind or '?'}  {info.title}",
+        "iteration": progress(info) if info.iteration is not None else None,
+        "process": f"{info.pid} on {info.host}" if info.pid and not info.over else None,
+        "started": info.started,
+        "ended": ended,
+        "address": info.address,
+        "loads": info.load,
+        "saves": info.save,
+        "reason": info.reason,
+        "stop": info.stopping,
+        "note": info.note,
+        "folder": clean_line(str(info.path)),
+    }
+    return "\n".join([info.run, *(f"  {name:<10}{value}" for name, value in lines.items() if value)])
+
+
+def now() -> datetime:
+    return datetime.now()
+
+
+def gpus_of(text: str | None) -> tuple[int, ...] | None:
+    """`--gpus`: a number (the first N) or a list of indices. Raises click.BadParameter."""
+    if text is None:
+        return None
+    words = text.split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
+        raise click.BadParameter(f"{text!r} is neither a number of GPUs nor a list such as 0,1.")
+    numbers = tuple(int(word) for word in words)
+    chosen = tuple(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise click.BadParameter(f"{text!r} names no GPU, or one twice.")
+    return chosen
+
+
+def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:
+    """What follows `--`. Raises click.UsageError for a stray word."""
+    if words and not words[0].startswith("--"):
+        raise click.UsageError(f"{words[0]!r} is no option. Megatron's arguments follow a `--`.")
+    return tuple(words)

@@ -1,0 +1,24 @@
+"""`mdk-tui status [RUN]`: how one run does."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from backends.launch.adoption import looked_after
+from backends.runs.catalog import find_run
+from backends.workspace import Workspace
+from tui.commands.run_text import details
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@click.option("--check", is_flag=True, help="Exit with 3 when the run needs attention.")
+@click.pass_obj
+def command(workspace: Workspace, run: str | None, as_json: bool, check: bool) -> int:
+    """How RUN does (DATE/TIME or a path; default: the newest that runs, else the newest)."""
+    info = looked_after(find_run(workspace, run), workspace)
+    click.echo(json.dumps(info.as_json()) if as_json else details(info))
+    return 3 if check and (info.phase in ("failed", "lost") or info.note) else 0
