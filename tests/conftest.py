@@ -12,6 +12,18 @@ import pytest
 
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
+USERS_OWN = {
+    "MDK_WORKSPACE",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLORTERM",
+    "COLUMNS",
+    "LINES",
+    "TEXTUAL",
+    "TEXTUAL_ANIMATIONS",
+    "TEXTUAL_COLOR_SYSTEM",
+    "TEXTUAL_THEME",
+}
 HPC_PROGRAMS = ("mpirun", "singularity")
 IN_CI = os.environ.get("CI") == "true"
 
@@ -25,9 +37,7 @@ def logs() -> Path:
 def pytest_configure(config: pytest.Config) -> None:
     """The user's own settings, colours and clock must not decide what a test sees (Textual reads some when imported)."""
     for name in list(os.environ):
-        if name in {"NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES"} or name.startswith(
-            ("MDK_", "TEXTUAL")
-        ):
+        if name in USERS_OWN:
             del os.environ[name]
     os.environ["TZ"] = "UTC"
     time.tzset()
@@ -42,17 +52,17 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folder says what a test needs; the marker follows."""
+    """The folder says what a test needs; the marker follows. A file stays on one worker, and so do all hpc tests:
+    they share an image that takes a while to build, and would be in each other's way."""
     missing = [program for program in HPC_PROGRAMS if shutil.which(program) is None]
     for item in items:
-        if item.path.is_relative_to(TESTS / "hpc"):
-            item.add_marker(pytest.mark.hpc)
-            if missing:
-                item.add_marker(
-                    pytest.mark.skipif(True, reason=f"needs {' and '.join(missing)}: .ci/install-hpc.sh")
-                )
-        elif item.path.is_relative_to(TESTS / "gpu"):
-            item.add_marker(pytest.mark.gpu)
+        folder = item.path.relative_to(TESTS).parts[0]
+        item.add_marker(pytest.mark.xdist_group("hpc" if folder == "hpc" else str(item.path)))
+        if folder in {"hpc", "gpu"}:
+            item.add_marker(folder)
+        if folder == "hpc" and missing:
+            reason = f"needs {' and '.join(missing)}: .ci/install-hpc.sh"
+            item.add_marker(pytest.mark.skipif(True, reason=reason))
 
 
 def _skip_is_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
