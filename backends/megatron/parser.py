@@ -24,7 +24,7 @@ WORDS = (
     b" ...", b"(ms)", b"FATAL", b"signal ", b"noticed that", b"detected that", b"xit code", b"Traceback", b"Running on http",
     b"Serving Flask", b"parameters on", b"metadata", b"Watchdog", b"slots", b"Duplicate", b"ABORT", b" rank ", b"random", b"NaN",
     b"Unexpected result", b"No space", b"quota", b"requires", b"Address", b"terminat", b"mmap", b"client socket", b"setup",
-    b"raining", b"--- ",
+    b"raining", b"program exit", b"--- ",
 )  # fmt: skip
 INFINITE_OR_NAN = (b": nan", b": NAN", b": NaN", b": inf", b": INF", b": -inf", b": -INF")
 PATTERNS_KEPT = 8

@@ -156,6 +156,10 @@ def _exited(m: Match, line: int, rank: int | None) -> Event:
     return Exit(line, rank, m[0].strip())
 
 
+def _ending(m: Match, line: int, rank: int | None) -> Event:
+    return Exit(line, rank, "the program exits without destroy_process_group")
+
+
 def _failed_quietly(m: Match, line: int, rank: int | None) -> Event:
     return Checkpoint(line, rank, "failed", None, m[0].strip())
 
@@ -167,7 +171,7 @@ def _random_weights(m: Match, line: int, rank: int | None) -> Event:
         "random-weights",
         "No checkpoint was loaded: training starts from random weights.",
         "Normal for a first run. If a resume was meant, stop it: --load must point at the folder that holds latest_checkpointed_iteration.txt.",
-        severity="warning",
+        severity="info",
     )
 
 
@@ -203,6 +207,7 @@ RULES: tuple[tuple[re.Pattern[str], Make], ...] = tuple(
         (r"(?:prterun|mpirun) noticed that process rank \d+ .*?exited on signal (?P<signal>\d+).*", _signalled),
         (r"^\s*signal (?P<signal>\d+) \(\w[\w ]*\)\.\s*$", _signalled),
         (r"^\s*Exit code:\s+(?P<status>\d+)\s*$", _exit_code),
+        (r"destroy_process_group\(\) was not called before program exit", _ending),
         (r"exiting the program at iteration \d+|>>> autoresume termination request found!|>>> training terminated\. Returning|Exiting during evaluation, timelimit reached", _exited),
     )
 )  # fmt: skip

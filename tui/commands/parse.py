@@ -1,0 +1,73 @@
+"""`mdk-tui parse LOG|-`: the events of a log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from backends.errors import UserError
+from backends.megatron.event_json import unroll
+from backends.megatron.events import Event
+from backends.megatron.parser import Parser
+from backends.text import clean_line
+
+CHUNK = 2**20  # bytes
+
+
+@click.command()
+@click.argument("log", metavar="LOG|-")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(log: str, as_json: bool) -> None:
+    """The events of a log ("-": standard input), as they come."""
+    with open_log(log) as file:
+        parser = Parser()
+        while data := file.read1(CHUNK):
+            _print(parser.feed(data), as_json)
+        _print(parser.finish(), as_json)
+
+
+@contextlib.contextmanager
+def open_log(name: str) -> Iterator[BufferedReader]:
+    """The log called `name`, or standard input for "-". Raises UserError."""
+    if name == "-":
+        yield cast("BufferedReader", sys.stdin.buffer)
+        return
+    path = Path(name).expanduser()
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise UserError(
+            f"There is no log {clean_line(name)}.", "Give the path of a file, or - for standard input."
+        ) from None
+    except IsADirectoryError:
+        raise UserError(
+            f"{clean_line(name)} is a folder.", "Give the log file in it, such as output.log."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"{clean_line(name)} cannot be read: {error.strerror}.", "Check its permissions."
+        ) from None
+    with file:
+        yield file
+
+
+def _print(events: list[Event], as_json: bool) -> None:
+    for event in events:
+        for row in unroll(event):
+            click.echo(json.dumps(row) if as_json else _readable(row))
+    sys.stdout.flush()
+
+
+def _readable(row: dict[str, Any]) -> str:
+    head = f"{row['line']:>8}  {row['event']:<11}"
+    rest = {name: value for name, value in row.items() if name not in ("line", "event") and value is not None}
+    if "values" in rest:
+        rest.update(rest.pop("values"))
+    return clean_line(f"{head} " + "  ".join(f"{name}={value}" for name, value in rest.items()))
