@@ -1,0 +1,147 @@
+"""What wants attention: errors and alerts with their remedies, and the news of the run beneath them in time."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from rich.cells import cell_len, chop_cells
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from tui.widgets.panel import Panel, Span, fit
+
+Severity: TypeAlias = Literal["error", "warning", "good", "info"]
+GLYPHS: dict[Severity, tuple[str, str]] = {
+    "error": ("✗", "X"),
+    "warning": ("!", "!"),
+    "good": ("✓", "+"),
+    "info": ("·", "-"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to know. `line` of the log (newest first by it); `details` is what the raw log says."""
+
+    line: int
+    severity: Severity
+    message: str
+    remedy: str = ""
+    details: str = ""
+
+    def whole(self) -> str:
+        """All of it, for a reader who opened it."""
+        parts = [
+            self.message,
+            self.details if self.details != self.message else "",
+            self.remedy and f"Try: {self.remedy}",
+        ]
+        return "\n\n".join([*filter(None, parts), f"line {self.line:,} of the log"])
+
+
+class AttentionPanel(Panel):
+    """Entries, newest first. Errors and warnings are shown with their remedy; `enter` opens one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open", id="attention.open", tooltip="The whole text of the marked entry"),
+        Binding("up,k", "move(-1)", "up", id="attention.up", tooltip="The entry above", show=False),
+        Binding("down,j", "move(1)", "down", id="attention.down", tooltip="The entry below", show=False),
+        Binding("y", "copy", "copy", id="attention.copy", tooltip="Copy the marked entry"),
+    ]
+
+    class Opened(Message):
+        def __init__(self, entry: Entry) -> None:
+            self.entry = entry
+            super().__init__()
+
+    class Copied(Message):
+        def __init__(self, text: str) -> None:
+            self.text = text
+            super().__init__()
+
+    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self.entries: Sequence[Entry] = ()
+        self._marked = 0
+
+    def update(self, entries: Sequence[Entry]) -> None:
+        """New entries, newest first. The marked one stays marked."""
+        if entries == self.entries:
+            return
+        if self._marked and self._marked < len(self.entries):
+            old = self.entries[self._marked]
+            self._marked = entries.index(old) if old in entries else 0
+        self.entries = entries
+        self.show()
+
+    def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        errors = sum(entry.severity == "error" for entry in self.entries)
+        warnings = sum(entry.severity == "warning" for entry in self.entries)
+        words: list[Span] = []
+        if errors:
+            words.append((f"{errors} error{'s' * (errors > 1)}", "error"))
+        if warnings:
+            words.append((f"{'  ' * bool(errors)}{warnings} alert{'s' * (warnings > 1)}", "warning"))
+        return [("attention", "title")], words
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        if not self.entries:
+            return [[("nothing needs attention", "dim")]]
+        if not self.framed:
+            worst = next((e for e in self.entries if e.severity in ("error", "warning")), self.entries[0])
+            return [self._first_row(worst, worst.message, False)]
+        first = self._marked if self.has_focus else 0
+        # The marked entry is in view: start with it when what precedes it fills the pane.
+        rows: list[Sequence[Span]] = []
+        start = max(first - max(height // 3, 1) + 1, 0)
+        for index in range(start, len(self.entries)):
+            rows += self._entry_rows(self.entries[index], width, self.has_focus and index == first)
+            if len(rows) >= height:
+                break
+        return rows[:height]
+
+    def _first_row(self, entry: Entry, text: str, marked: bool) -> list[Span]:
+        glyph = GLYPHS[entry.severity][self.ascii_only]
+        return [(glyph + " ", entry.severity), (text, "selected" if marked else self._style(entry))]
+
+    def _style(self, entry: Entry) -> str:
+        return "dim" if entry.severity in ("info", "good") else "text"
+
+    def _entry_rows(self, entry: Entry, width: int, marked: bool) -> list[Sequence[Span]]:
+        room = max(width - 2, 1)
+        lines = wrapped(entry.message, room, 3)
+        rows: list[Sequence[Span]] = [self._first_row(entry, lines[0], marked)]
+        rows += [[("  ", "text"), (line, "selected" if marked else self._style(entry))] for line in lines[1:]]
+        if entry.remedy and entry.severity in ("error", "warning"):
+            rows += [[("  ", "text"), (line, "dim")] for line in wrapped(entry.remedy, room, 4)]
+        if marked:
+            rows = [fit(row, width, "selected") for row in rows[:1]] + rows[1:]
+        return rows
+
+    def action_move(self, step: int) -> None:
+        self._marked = min(max(self._marked + step, 0), max(len(self.entries) - 1, 0))
+        self.show()
+
+    def action_open(self) -> None:
+        if self.entries:
+            self.post_message(self.Opened(self.entries[min(self._marked, len(self.entries) - 1)]))
+
+    def action_copy(self) -> None:
+        if self.entries:
+            self.post_message(self.Copied(self.entries[min(self._marked, len(self.entries) - 1)].whole()))
+
+
+def wrapped(text: str, width: int, most: int) -> list[str]:
+    """`text` in at most `most` lines of `width` cells; the last one says with an ellipsis that there is more."""
+    lines: list[str] = []
+    for line in textwrap.wrap(" ".join(text.split()), width) or [""]:
+        lines += chop_cells(line, width) if cell_len(line) > width else [line]
+    if len(lines) > most:
+        last = lines[most - 1]
+        while cell_len(last) > width - 1:
+            last = last[:-1]
+        lines = [*lines[: most - 1], last + "…"]
+    return lines
