@@ -1,0 +1,85 @@
+"""Where the monitor's data come from: a log with its follower, the state of a run. Both end when they are closed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.megatron.events import LogLine
+from backends.megatron.follow import FileSource, Follower, PipeSource, Update
+from backends.megatron.record import Record
+from backends.runs.catalog import RunInfo, describe, find_run
+from backends.runs.folder import RunFolder
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
+LOOK = 1.0  # s between two looks at the state of a run
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a monitor looks at: a run (its log, and its state), or a log alone: a path, or the descriptor of a pipe."""
+
+    name: str
+    log: Path | int
+    run: RunFolder | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.run is not None
+
+    def follower(self) -> Follower:
+        return Follower(PipeSource(self.log) if isinstance(self.log, int) else FileSource(self.log))
+
+
+def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | None) -> Watched | None:
+    """What is asked for; without a wish the newest run that runs, else the newest; None where there is none."""
+    if source is not None:
+        name = "standard input" if isinstance(source, int) else clean_line(str(source), 200)
+        return Watched(name, source)
+    if run is None:
+        try:
+            run = find_run(workspace, None)
+        except UserError:
+            return None
+    info = describe(run)
+    name = f"{info.title} · {run.name}" if info.title else run.name
+    return Watched(name, run.log, run)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Some updates of a follower as one."""
+
+    lines: tuple[LogLine, ...]
+    record: Record
+    caught_up: bool
+    ended: bool
+    note: str | None
+
+    @classmethod
+    def of(cls, update: Update) -> News:
+        return cls(update.lines, update.record, update.caught_up, update.ended, update.note)
+
+    def then(self, later: News) -> News:
+        """This, and what came after it. A line that came twice stands once, where it was first."""
+        lines = {line.number: line for line in (*self.lines, *later.lines)}
+        kept = tuple(lines.values())[-LINES_WAITING:]
+        return News(kept, later.record, later.caught_up, later.ended, later.note or self.note)
+
+
+def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> Iterator[RunInfo]:
+    """How a run does, whenever that changed, until `closed` or over."""
+    shown: RunInfo | None = None
+    while not closed.is_set():
+        info = describe(folder)
+        if info != shown:
+            shown = info
+            yield info
+        if info.over:
+            return
+        closed.wait(look)

@@ -1,0 +1,82 @@
+"""Before a run is stopped: what will happen, in words, and the choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
+
+StopChoice: TypeAlias = Literal["save", "now"]
+
+
+@dataclass(frozen=True, slots=True)
+class StopProspect:
+    """What a stop of `run` would do. `withheld`: why saving would do harm now; None when it would not."""
+
+    run: str
+    kind: str  # train, serve
+    save: str | None
+    iteration: int | None
+    limit_minutes: float
+    withheld: str | None
+
+    def words(self) -> str:
+        command = f"The same from a shell:  mdk-tui stop {self.run}"
+        if self.kind != "train":
+            return f"The server {self.run} is told to end; its answers stop at once.\n\n{command}"
+        now = "Stop now (n) ends every process of it at once: TERM, then KILL. What came after the last checkpoint is lost."
+        if self.withheld:
+            return f"{self.withheld}\n\nSo only stopping without saving is offered here.\n\n{now}\n\n{command} --now"
+        where = f" to {self.save}" if self.save else ""
+        at = "" if self.iteration is None else f", now at iteration {self.iteration:,}"
+        return (
+            f"Save and stop (s) asks {self.run}{at} to finish its iteration, save a checkpoint{where} and exit. "
+            f"If that takes longer than {self.limit_minutes:g} minutes, its processes are ended: TERM, then KILL.\n\n"
+            f"{now}\n\n{command}"
+        )
+
+
+class StopScreen(ModalScreen[StopChoice | None]):
+    """Returns how to stop, or None: nothing is done without a second key."""
+
+    DEFAULT_CSS = """
+    StopScreen { align: center middle; }
+    StopScreen > Vertical { width: 76; max-width: 94%; height: auto; border: round $warning; padding: 1 2; background: $surface; }
+    StopScreen Static { width: 100%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "s", "choose('save')", "save and stop", id="stop.save", tooltip="Save a checkpoint, then end"
+        ),
+        Binding("n", "choose('now')", "stop now", id="stop.now", tooltip="End at once, without saving"),
+        Binding(
+            "escape,q", "cancel", "let it run", key_display="esc", id="stop.cancel", tooltip="Change nothing"
+        ),
+    ]
+
+    def __init__(self, prospect: StopProspect) -> None:
+        super().__init__()
+        self._prospect = prospect
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = Text(f"stop {self._prospect.run}")  # pyright: ignore[reportAttributeAccessIssue]
+            yield Static(Text(self._prospect.words()), markup=False)
+        yield Footer()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "choose" and parameters == ("save",):
+            return self._prospect.kind == "train" and self._prospect.withheld is None
+        return True
+
+    def action_choose(self, how: StopChoice) -> None:
+        self.dismiss(how)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,112 @@
+"""The first line: which run, what it does, how far, how long still. What has no room is left out, least important first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.cells import cell_len
+
+from tui.widgets.axes import compact, duration
+from tui.widgets.panel import Panel, Span, width_of
+
+GAP = "   "
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The first line of the monitor. Times in seconds; None is not known (and not shown)."""
+
+    name: str
+    phase: str  # one word, or few
+    style: str
+    iteration: int | None = None
+    train_iters: int | None = None
+    left: float | None = None
+    elapsed: float | None = None
+    tokens: int | None = None
+    tokens_per_second: float | None = None
+
+    @property
+    def percent(self) -> float | None:
+        if self.iteration is None or not self.train_iters:
+            return None
+        return 100 * min(self.iteration / self.train_iters, 1.0)
+
+
+class StatusLine(Panel, can_focus=False):
+    """One row, from a `Headline`."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; }"
+
+    def __init__(
+        self, *, id: str | None = None, ascii_only: bool = False, now: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self._now = now
+        self._headline: Headline | None = None
+
+    def update(self, headline: Headline) -> None:
+        self._headline = headline
+        self.show()
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        if self._headline is None:
+            return [[(" mdk-tui", "title")]]
+        return [arranged(self._headline, width, self._now())]
+
+
+def arranged(head: Headline, width: int, now: float) -> list[Span]:
+    """The row for `width` cells: the name at the left, the rest at the right; the name gives way last."""
+    phase: Span = (head.phase.upper() if ":" not in head.phase else head.phase, head.style)
+    pieces = [phase, *((text, "text") for text in _pieces(head, now))]
+    # Least important first: tokens, finish time, elapsed, tokens/s …: `_pieces` ranks them by their place.
+    keep = list(range(len(pieces)))
+    order = [i for i in (5, 6, 4, 2) if i < len(pieces)]
+    name = f" {head.name}"
+
+    def room() -> int:
+        return width - width_of([pieces[i] for i in keep if pieces[i][0]]) - len(GAP) * len(keep) - 1
+
+    while order and room() < min(cell_len(name), max(width // 4, 12)):
+        keep.remove(order.pop(0))
+    shown = [pieces[i] for i in keep if pieces[i][0]]
+    left: list[Span] = [(_clipped(name, max(room(), 4)), "title")]
+    right: list[Span] = []
+    for piece in shown:
+        right += [(GAP, "text"), piece]
+    gap = width - 1 - width_of(left) - width_of(right)
+    return [*left, (" " * max(gap, 0), "text"), *right]
+
+
+def _pieces(head: Headline, now: float) -> list[str]:
+    """Iteration, percent, ETA, elapsed, tokens, tokens/s; "" for what is not known. Numbers keep their width."""
+    iteration = ""
+    if head.iteration is not None:
+        total = f" / {head.train_iters:,}" if head.train_iters else ""
+        iteration = f"iteration {head.iteration:>{len(f'{head.train_iters or head.iteration:,}')},}{total}"
+    percent = "" if head.percent is None else f"{head.percent:4.1f} %"
+    eta = ""
+    if head.left is not None:
+        eta = f"ETA {duration(head.left)}"
+        if head.left < 24 * 3600:
+            eta += f" ({clock(now + head.left)})"
+    elapsed = "" if head.elapsed is None else f"up {duration(head.elapsed)}"
+    tokens = "" if head.tokens is None else f"{compact(head.tokens)} tokens"
+    speed = "" if head.tokens_per_second is None else f"{compact(head.tokens_per_second)} tokens/s"
+    return [iteration, percent, eta, elapsed, tokens, speed]
+
+
+def _clipped(text: str, width: int) -> str:
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
+
+
+def clock(seconds: float) -> str:
+    """Local time of day."""
+    return datetime.fromtimestamp(seconds).strftime("%H:%M")
