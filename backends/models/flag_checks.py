@@ -12,6 +12,7 @@ from backends.models.problem import Problem
 USEFUL_EPOCHS = 4
 # preprocess_data.py stores 16-bit tokens for vocabularies below this.
 SMALL_VOCABULARY = 65500
+NEED_NO_MODEL = {"GPT2BPETokenizer", "NullTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase"}
 
 
 def check_iterations(case: Case) -> Iterator[Problem]:
@@ -68,6 +69,20 @@ def check_precision(case: Case) -> Iterator[Problem]:
             "Leave one out.",
             {"--fp8-format": None},
         )
+
+
+def check_tokenizer(case: Case) -> Iterator[Problem]:
+    tokenizer = case.given.text("--tokenizer-type") or "GPT2BPETokenizer"
+    if tokenizer in NEED_NO_MODEL or "--tokenizer-model" in case.given:
+        return
+    yield Problem(
+        "error",
+        "--tokenizer-model",
+        f"{tokenizer} needs a model, and there is no --tokenizer-model.",
+        "Give the folder or the name of the tokenizer."
+        if tokenizer == "HuggingFaceTokenizer"
+        else "Give the tokenizer's file.",
+    )
 
 
 def check_optimizer(case: Case) -> Iterator[Problem]:

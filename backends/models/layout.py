@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 
 from backends.models.configuration import ArgumentError, Arguments, Configuration, read_configuration
 from backends.models.estimate import MEBIBYTE, count_parameters, estimate_memory
-from backends.models.flag_checks import check_data, check_iterations, check_optimizer, check_precision
+from backends.models.flag_checks import (
+    check_data,
+    check_iterations,
+    check_optimizer,
+    check_precision,
+    check_tokenizer,
+)
 from backends.models.layout_checks import (
     LARGEST_SIZE,
     MICRO,
@@ -100,7 +106,7 @@ def _needed(config: Configuration) -> float:
 
 CHECKS: tuple[Callable[[Case], Iterator[Problem]], ...] = (
     check_world, check_tensor, check_pipeline, check_context, check_model, check_batch,
-    check_iterations, check_precision, check_optimizer, check_data, _memory,
+    check_iterations, check_precision, check_tokenizer, check_optimizer, check_data, _memory,
 )  # fmt: skip
 
 

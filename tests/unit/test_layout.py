@@ -43,6 +43,7 @@ def test_the_recipe_has_no_problem() -> None:
         ("--min-lr 1", 8, "--min-lr"),
         ("--bf16", 8, "--bf16"),
         ("--fp8-format hybrid --transformer-impl local", 8, "--fp8-format"),
+        ("--tokenizer-type Llama2Tokenizer", 8, "--tokenizer-model"),
         ("--overlap-param-gather", 8, "--overlap-param-gather"),
         ("--num-layers-per-virtual-pipeline-stage 5", 8, "--num-layers-per-virtual-pipeline-stage"),
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4", 8, "--num-layers-per-virtual-pipeline-stage"),
@@ -81,7 +82,8 @@ def test_data_is_held_against_iterations_and_tokenizer() -> None:
     assert (epochs.severity, epochs.field) == ("warning", "--train-iters")
     assert "2,209.9 times" in epochs.message
     (tokenizer,) = check(
-        [*RECIPE, "--tokenizer-type", "Llama3Tokenizer"], Resources(gpus=8, data_dtype="uint16")
+        [*RECIPE, "--tokenizer-type", "Llama3Tokenizer", "--tokenizer-model", "t"],
+        Resources(gpus=8, data_dtype="uint16"),
     )
     assert (tokenizer.severity, tokenizer.field) == ("error", "data")
     assert check(RECIPE, Resources(gpus=8, data_dtype="int32"))[0].field == "data"

@@ -27,6 +27,7 @@ TARGETS = {
     "inference_7b_mpi": SERVE,
     "training_mlflow": "megatron/training/training.py",
     "server_host": "tools/run_text_generation_server.py",
+    "server_rotary_base": "tools/run_text_generation_server.py",
     "server_tokenizer": "megatron/inference/text_generation/tokenization.py",
 }
 MODEL = ["--num-layers", "2", "--hidden-size", "64"]
@@ -102,6 +103,15 @@ def test_a_patch_applies_once_and_reverses_to_the_byte(name: str, megatron: Path
     assert patch(megatron, name, "--reverse", "--dry-run").returncode == 0, "and known to be"
     assert patch(megatron, name, "--reverse").returncode == 0
     assert target.read_bytes() == before
+
+
+def test_all_patches_apply_together_in_any_order(megatron: Path) -> None:
+    for names in (list(TARGETS), list(reversed(TARGETS))):
+        assert [patch(megatron, name, "--forward").returncode for name in names] == [0] * len(names)
+        assert [patch(megatron, name, "--reverse", "--dry-run").returncode for name in names] == [0] * len(
+            names
+        )
+        assert [patch(megatron, name, "--reverse").returncode for name in names] == [0] * len(names)
 
 
 @pytest.mark.parametrize("name", TARGETS)
