@@ -76,7 +76,7 @@ class MonitorScreen(Screen[None]):
         Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
         Binding("slash", "search", "search", key_display="/", id="monitor.search", tooltip="Search in the log"),
         Binding("f", "filter", "filter", id="monitor.filter", tooltip="Log lines of one rank, or only warnings and errors"),
-        Binding("z", "zoom", "zoom pane", id="monitor.zoom", tooltip="Fill the screen with the focused pane, or go back"),
+        Binding("z", "zoom", "pane", id="monitor.zoom", tooltip="Fill the screen with the focused pane, or go back"),
         Binding("tab", "pane(1)", "next pane", id="monitor.next", tooltip="The next pane", show=False),
         Binding("shift+tab", "pane(-1)", "previous pane", id="monitor.previous", tooltip="The pane before", show=False),
         Binding("S", "stop", "stop…", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
@@ -106,6 +106,7 @@ class MonitorScreen(Screen[None]):
         self._bridges: list[Bridge[Any]] = []
         self._drawn = (-1, -1)  # identity and version of the record that is on the screen
         self._headline: Headline | None = None
+        self._written: float | None = None  # when the log last grew, s since the epoch
 
     def compose(self) -> ComposeResult:
         plain = self.ascii_only
@@ -122,7 +123,7 @@ class MonitorScreen(Screen[None]):
         )
         field.cursor_blink = False
         yield field
-        yield Footer()
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         for plot in self.query(Plot):
@@ -154,13 +155,14 @@ class MonitorScreen(Screen[None]):
         else:
             follower = wanted.follower()
             self._carry(
-                lambda: map(News.of, follower.updates()),
+                lambda: wanted.news(follower),
                 self._arrived,
                 merge=News.then,
                 close_source=follower.close,
             )
             if isinstance(wanted.log, Path) and not wanted.log.exists():
                 log.note = f"waiting for {wanted.log.name}"
+                log.show()
             if wanted.run is not None:
                 closed = threading.Event()
                 self._carry(lambda: states(wanted.run, closed), self._state_came, close_source=closed.set)  # pyright: ignore[reportArgumentType]
@@ -191,6 +193,7 @@ class MonitorScreen(Screen[None]):
     def _arrived(self, news: News) -> None:
         log = self.query_one(LogView)
         self.record = self._curves.record = news.record
+        self._written = news.written
         log.note = news.note or ("" if news.caught_up else "reading the log's history")
         log.add(news.lines)
         self._redraw()
@@ -226,6 +229,7 @@ class MonitorScreen(Screen[None]):
         loss.metric = loss.metric or monitor_view.loss_metric(metrics)
         speed.metric = speed.metric or monitor_view.throughput_metric(metrics)
         for plot in (loss, speed):
+            plot.empty = monitor_view.empty_words(plot.id or "", self.record, found)
             if plot.display:
                 plot.update()
         self._redraw_headline()
@@ -242,6 +246,7 @@ class MonitorScreen(Screen[None]):
                 run_phase=info.phase if info else None,
                 started=info.started if info else None,
                 ended=info.ended if info else None,
+                written=self._written,
                 now=self._now(),
             )
         if head != self._headline:

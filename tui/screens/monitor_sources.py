@@ -35,6 +35,11 @@ class Watched:
     def follower(self) -> Follower:
         return Follower(PipeSource(self.log) if isinstance(self.log, int) else FileSource(self.log))
 
+    def news(self, follower: Follower) -> Iterator[News]:
+        """What `follower` brings, with the age of the log. Runs in a thread: the disk may be far away."""
+        for update in follower.updates():
+            yield News.of(update, None if isinstance(self.log, int) else _written(self.log))
+
 
 def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | None) -> Watched | None:
     """What is asked for; without a wish the newest run that runs, else the newest; None where there is none."""
@@ -60,16 +65,24 @@ class News:
     caught_up: bool
     ended: bool
     note: str | None
+    written: float | None  # s since the epoch: when the log last grew; None of a pipe
 
     @classmethod
-    def of(cls, update: Update) -> News:
-        return cls(update.lines, update.record, update.caught_up, update.ended, update.note)
+    def of(cls, update: Update, written: float | None) -> News:
+        return cls(update.lines, update.record, update.caught_up, update.ended, update.note, written)
 
     def then(self, later: News) -> News:
         """This, and what came after it. A line that came twice stands once, where it was first."""
         lines = {line.number: line for line in (*self.lines, *later.lines)}
         kept = tuple(lines.values())[-LINES_WAITING:]
-        return News(kept, later.record, later.caught_up, later.ended, later.note or self.note)
+        return News(kept, later.record, later.caught_up, later.ended, later.note or self.note, later.written)
+
+
+def _written(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> Iterator[RunInfo]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from backends.megatron.diagnosis import Diagnosis
 from backends.megatron.events import Alert, Checkpoint, Error, Validation
 from backends.megatron.record import ITERATION_MS, Record, seconds_of
 from backends.megatron.series import Curve
 from tui.widgets.attention import Entry, Severity
-from tui.widgets.axes import number
+from tui.widgets.axes import duration, number
 from tui.widgets.curves import Mark, XAxis
 from tui.widgets.status_line import Headline
 
@@ -89,16 +90,21 @@ def headline(
     run_phase: str | None,
     started: str | None,
     ended: str | None,
+    written: float | None,
     now: float,
 ) -> Headline:
-    """`started` and `ended` are those of the run's state (ISO); without them the log's own time stamps count."""
+    """`started` and `ended` are those of the run's state (ISO); without them the log's own time stamps count.
+
+    `written` is when the log last grew: one that says nothing for long is said to be quiet, whatever its last words were.
+    """
     phase = phase_word(record, diagnosis, run_phase)
+    silence = _silence(record, run_phase, written, now) if phase in QUIET_PHASES else None
     live = run_phase in ("starting", "running", "stopping") and phase not in ("finished", "failed")
-    moving = phase in ("running", "saving", "evaluating")
+    moving = phase in ("running", "saving", "evaluating") and silence is None
     return Headline(
         name=name,
-        phase=phase,
-        style=STYLES.get(phase, "info"),
+        phase=phase if silence is None else f"quiet: no line for {duration(silence)}",
+        style=STYLES.get(phase, "info") if silence is None else "warning",
         iteration=record.iteration,
         train_iters=record.train_iters,
         left=record.seconds_left() if moving else None,
@@ -106,6 +112,19 @@ def headline(
         tokens=record.tokens,
         tokens_per_second=record.tokens_per_second if moving else None,
     )
+
+
+QUIET_PHASES = ("running", "saving", "evaluating")
+QUIET = 120.0  # s without a word that are still no sign of trouble
+
+
+def _silence(record: Record, run_phase: str | None, written: float | None, now: float) -> float | None:
+    """s since the log last grew, if that is far longer than an iteration takes; None: it is not."""
+    if written is None:
+        return None
+    usual = 20 * (record.iteration_ms or 0.0) / 1000
+    patience = max(QUIET if run_phase is None else 5 * QUIET, usual)
+    return now - written if now - written > patience else None
 
 
 def _elapsed(record: Record, started: str | None, ended: str | None, now: float | None) -> float | None:
@@ -131,8 +150,10 @@ SEVERITIES: Mapping[str, Severity] = {
 def entries(record: Record, diagnosis: Diagnosis) -> list[Entry]:
     """Everything worth knowing, newest first; where a job failed, its cause before all."""
     found = [_error(e) for e in record.all_errors()] + [_alert(a) for a in record.alerts]
-    found += _validations(list(record.validations)) + [c for c in map(_checkpoint, record.checkpoints) if c]
-    found.sort(key=lambda entry: -entry.line)
+    found += _validations(list(record.validations)) + _checkpoints(record)
+    since = record.segments[-1].line if record.segments else 0
+    # An error of this attempt stays on top; everything else sinks with time.
+    found.sort(key=lambda entry: (entry.severity != "error" or entry.line < since, -entry.line))
     if diagnosis.cause is not None:
         cause = _error(diagnosis.cause)
         found = [cause, *(entry for entry in found if entry != cause)]
@@ -167,8 +188,20 @@ def _validations(results: Sequence[Validation]) -> list[Entry]:
             continue
         where = "at the end" if result.iteration is None else f"at {result.iteration:,}"
         was = f" (was {before[result.set]})" if result.set in before else ""
-        found.append(Entry(result.line, "info", f"{result.set} {where}: {number(value)}{was}"))
+        severity: Severity = "info" if math.isfinite(value) else "warning"
+        found.append(Entry(result.line, severity, f"{result.set} {where}: {number(value)}{was}"))
         before[result.set] = number(value)
+    return found
+
+
+def _checkpoints(record: Record) -> list[Entry]:
+    """What happened with checkpoints; of those saved the newest (the plot marks all)."""
+    saved = [event for event in record.checkpoints if event.action == "saved"]
+    entries = [_checkpoint(event) for event in record.checkpoints if event.action != "saved"]
+    found = [entry for entry in entries if entry is not None]
+    if saved and (newest := _checkpoint(saved[-1])):
+        count = f" ({len(saved)} so far)" if len(saved) > 1 else ""
+        found.append(replace(newest, message=newest.message + count))
     return found
 
 
@@ -183,13 +216,6 @@ def _checkpoint(event: Checkpoint) -> Entry | None:
             return Entry(
                 event.line, "error", f"saving or loading the checkpoint{where} failed", details=event.path
             )
-        case "missing":
-            return Entry(
-                event.line,
-                "warning",
-                "no checkpoint was found: training starts from random weights",
-                details=event.path,
-            )
         case _:
             return None
 
@@ -201,6 +227,20 @@ def validation_loss(result: Validation) -> float | None:
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------
+
+
+EMPTY = {
+    "failed": "it failed before its first iteration was logged",
+    "stopped": "it was stopped before its first iteration was logged",
+    "finished": "it logged no iteration",
+}
+
+
+def empty_words(pane: str, record: Record, diagnosis: Diagnosis) -> str:
+    """What an empty plot says."""
+    if record.iteration is not None:
+        return "the log prints no loss so far" if pane == "loss" else "the log prints no times so far"
+    return EMPTY.get(diagnosis.phase, "waiting for the first iteration")
 
 
 def throughput_metric(metrics: Sequence[str]) -> str:
@@ -293,7 +333,7 @@ def speed_words(record: Record) -> str:
 
 def loss_words(record: Record, marker: str) -> str:
     """The newest evaluation, for the foot of the loss plot."""
-    for result in reversed(record.validations):
+    for result in sorted(record.validations, key=lambda result: (result.set == "test", -result.line)):
         value = validation_loss(result)
         if value is not None:
             where = "" if result.iteration is None else f" @ {result.iteration:,}"

@@ -92,7 +92,7 @@ class AttentionPanel(Panel):
             return [[("nothing needs attention", "dim")]]
         if not self.framed:
             worst = next((e for e in self.entries if e.severity in ("error", "warning")), self.entries[0])
-            return [self._first_row(worst, worst.message, False)]
+            return [self._first_row(worst, wrapped(worst.message, max(width - 2, 1), 1)[0], False)]
         first = self._marked if self.has_focus else 0
         # The marked entry is in view: start with it when what precedes it fills the pane.
         rows: list[Sequence[Span]] = []

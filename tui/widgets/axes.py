@@ -55,7 +55,7 @@ def y_limits(low: float, high: float, previous: Limits | None, *, log: bool = Fa
         and previous.low <= low
         and high <= previous.high
         and high - low >= 0.4 * previous.span
-        and round(previous.span / previous.step) <= most + 2
+        and most / 2 <= round(previous.span / previous.step) <= most + 2
     ):
         return previous
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-30):
@@ -93,7 +93,7 @@ def inner_ticks(limits: Limits) -> list[float]:
 
 
 def number(value: float, *, digits: int = 4) -> str:
-    """A reading: four digits that matter, thousands with commas, exponents only for the very small and very large."""
+    """A reading: four digits that matter, thousands with commas, always as many decimals; exponents only for the very small and very large."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -101,8 +101,6 @@ def number(value: float, *, digits: int = 4) -> str:
     size = abs(value)
     if size != 0 and (size < 1e-3 or size >= 1e12):
         return f"{value:.2e}"
-    if value == int(value) and size >= 100:
-        return f"{int(value):,}"
     decimals = max(digits - 1 - math.floor(math.log10(size)), 0) if size > 0 else 0
     return f"{value:,.{min(decimals, digits)}f}"
 

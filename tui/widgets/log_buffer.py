@@ -38,8 +38,8 @@ class LogBuffer:
     def __init__(self, kept: int = KEPT) -> None:
         self.kept = kept
         self.filter = LogFilter()
-        self.total = 0  # lines of the log seen, repeats included
-        self.folded = 0  # of these, repeats
+        self.total = 0  # number of the newest line
+        self.folded = 0  # repeats that are counted instead of shown
         self.ranks: set[int] = set()
         self._lines: dict[int, LogLine] = {}
         self._counts: dict[int, int] = {}
@@ -54,7 +54,7 @@ class LogBuffer:
     def add(self, lines: Iterable[LogLine]) -> None:
         for line in lines:
             known = self._counts.get(line.number)
-            self.total += line.count - (known or 0)
+            self.total = max(self.total, line.number)
             self.folded += line.count - (known if known is not None else 1)
             self._counts[line.number] = line.count
             self._lines[line.number] = line

@@ -119,9 +119,9 @@ class Panel(Widget, can_focus=True):
 
     @property
     def body_size(self) -> tuple[int, int]:
-        """Columns and rows within the frame."""
+        """Columns and rows within the frame; a blank column on each side keeps the text off it."""
         width, height = self.size
-        return (max(width - 2, 0), max(height - 2, 0)) if self.framed else (width, height)
+        return (max(width - 4, 0), max(height - 2, 0)) if self.framed else (max(width - 2, 0), height)
 
     def show(self) -> None:
         """Draw again; rows that came out equal are left alone."""
@@ -159,23 +159,27 @@ class Panel(Widget, can_focus=True):
         inner, rows = self.body_size
         body = [fit(spans, inner) for spans in self.body(inner, rows)[:rows]]
         body += [fit((), inner)] * (rows - len(body))
+        pad = (" ", "text")
         if not self.framed:
-            return body
+            return [(pad, *row, pad) for row in body]
         edge = "focus" if self.has_focus else "frame"
         glyphs = "++++-|" if self.ascii_only else "╭╮╰╯─│"
         left, right = self.title()
         side = (glyphs[5], edge)
         return [
             self._edge(left, right, glyphs[0], glyphs[1], glyphs[4], edge),
-            *((side, *row, side) for row in body),
+            *((side, pad, *row, pad, side) for row in body),
             self._edge(self.foot(), (), glyphs[2], glyphs[3], glyphs[4], edge),
         ]
 
     def _edge(
         self, left: Sequence[Span], right: Sequence[Span], start: str, end: str, line: str, edge: str
     ) -> Row:
-        """One horizontal edge. The right part gives way first, then the left part is cut."""
+        """One horizontal edge. Without room the right part gives way, then spans at the end of the left; the first is cut."""
         room = self.size.width - 4
+        left = list(left)
+        while len(left) > 1 and width_of(left) + 2 > room:
+            left.pop()
         left = [(" ", edge), *left, (" ", edge)] if left else []
         right = [(" ", edge), *right, (" ", edge)] if right else []
         if width_of(left) + width_of(right) > room:

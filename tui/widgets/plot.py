@@ -35,9 +35,9 @@ from tui.widgets.curves import (
 )
 from tui.widgets.panel import Panel, Span
 
-COLUMNS_AT_MOST = (
-    160  # buckets asked for, whatever the width: more cannot be told apart and costs plotext time
-)
+BLANK = " ⠀"
+# Buckets asked for, whatever the width: more cannot be told apart and cost plotext time.
+COLUMNS_AT_MOST = 160
 
 
 @cache
@@ -89,7 +89,7 @@ class _Picture:
     curves: Sequence[CurveLike] = ()
     x: Limits | None = None
     y: Limits | None = None
-    gutter: int = 6
+    gutter: int = 5
     cells: list[list[Span]] = field(default_factory=list)
 
 
@@ -123,6 +123,7 @@ class Plot(Panel):
             "pan",
             id="plot.pan_left",
             key_display=",.",
+            show=False,
             tooltip="Pan to the left",
         ),
         Binding(
@@ -139,8 +140,8 @@ class Plot(Panel):
         Binding(
             "s", "smooth", "smooth", id="plot.smooth", tooltip="Smoothing of the curve: none, 0.6, 0.9, 0.97"
         ),
-        Binding("l", "log", "log-Y", id="plot.log", tooltip="Logarithmic or linear y axis"),
-        Binding("x", "axis", "x axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
+        Binding("l", "log", "log", id="plot.log", tooltip="Logarithmic or linear y axis"),
+        Binding("x", "axis", "x-axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
     ]
 
     def __init__(
@@ -192,7 +193,7 @@ class Plot(Panel):
             picture.x = axes.window_limits(*view.window)
         else:
             first, last = min(c.xs[0] for c in curves), max(c.xs[-1] for c in curves)
-            if view.x != "time" and 0 < first < 0.2 * last:
+            if view.x != "time" and 0 < first <= 0.3 * last:
                 first = 0.0
             picture.x = axes.x_limits(first, last, picture.x)
 
@@ -215,7 +216,7 @@ class Plot(Panel):
         )
         self._picture.y = y
         labels = axes.tick_labels(y.ticks(), y.step, log=y.log)
-        gutter = max(self._picture.gutter, *(len(label) + 2 for label in labels))
+        gutter = max(self._picture.gutter, *(len(label) + 1 for label in labels))
         self._picture.gutter = gutter
         canvas = max(width - gutter, 4)
         x = self._picture.x
@@ -244,15 +245,16 @@ class Plot(Panel):
                 continue
             if mark.kind == "restart":
                 for row in cells:
-                    if row[at][0] in " ⠀":
+                    if row[at][0] in BLANK:
                         row[at] = (glyphs["restart"], "warning")
             elif mark.y is None:
-                cells[-1][at] = (glyphs[mark.kind], "good")
+                if cells[-1][at][0] in BLANK:  # the curve is never covered
+                    cells[-1][at] = (glyphs[mark.kind], "good")
             elif 0 <= (place := y.place(mark.y)) <= 1:
                 cells[round((1 - place) * (height - 1))][at] = (glyphs[mark.kind], "info")
         if self.view.crosshair is not None and (at := column(self.view.crosshair)) is not None:
             for row in cells:
-                row[at] = (glyphs["cross"], "focus") if row[at][0] in " ⠀" else (row[at][0], "match")
+                row[at] = (glyphs["cross"], "focus") if row[at][0] in BLANK else (row[at][0], "match")
 
     def _with_y_axis(
         self, cells: list[list[Span]], labels: list[str], y: Limits, gutter: int
@@ -305,10 +307,10 @@ class Plot(Panel):
         means = [v for c in curves for v in c.means if math.isfinite(v)]
         newest = curves[-1].means[-1]
         words: list[Span] = [(axes.number(newest), "title" if math.isfinite(newest) else "error")]
-        if lows and means:
-            words.append((f"  min {axes.number(min(lows))}  median {axes.number(median(means))}", "dim"))
-        if more := self.readout():
-            words.append((f"  {more}", "dim"))
+        # In the order of importance: what has no room at the end is left out.
+        words += [(f"  min {axes.number(min(lows))}", "dim")] if lows else []
+        words += [(f"  {more}", "dim")] if (more := self.readout()) else []
+        words += [(f"  median {axes.number(median(means))}", "dim")] if means else []
         return words
 
     def _crosshair_words(self) -> str:
@@ -326,10 +328,13 @@ class Plot(Panel):
     def look(self, view: View) -> None:
         """Change how the plot is looked at."""
         if view.x != self.view.x or view.log != self.view.log:
-            self._picture = _Picture(gutter=6)
+            self._picture = _Picture()
         if view.window != self.view.window:
             self._picture.y = None
+        shown = self.view.window, self.view.crosshair
         self.view = view
+        if shown != (view.window, view.crosshair):
+            self.refresh_bindings()
         self.update()
 
     def on_resize(self, event: object) -> None:
@@ -364,6 +369,11 @@ class Plot(Panel):
         if not curves:
             return 0.0, 1.0
         return min(c.xs[0] for c in curves), max(c.xs[-1] for c in curves)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "whole":
+            return self.view.window is not None or self.view.crosshair is not None
+        return True
 
     def action_whole(self) -> None:
         self.look(replace(self.view, window=None, crosshair=None))

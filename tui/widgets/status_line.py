@@ -60,7 +60,8 @@ class StatusLine(Panel, can_focus=False):
 
 def arranged(head: Headline, width: int, now: float) -> list[Span]:
     """The row for `width` cells: the name at the left, the rest at the right; the name gives way last."""
-    phase: Span = (head.phase.upper() if ":" not in head.phase else head.phase, head.style)
+    first, _, rest = head.phase.partition(": ")
+    phase: Span = (first.upper() + (f" {rest}" if rest else ""), head.style)
     pieces = [phase, *((text, "text") for text in _pieces(head, now))]
     # Least important first: tokens, finish time, elapsed, tokens/s …: `_pieces` ranks them by their place.
     keep = list(range(len(pieces)))
@@ -100,11 +101,13 @@ def _pieces(head: Headline, now: float) -> list[str]:
 
 
 def _clipped(text: str, width: int) -> str:
+    """The end of `text`: that is where paths and runs differ."""
     if cell_len(text) <= width:
         return text
-    while text and cell_len(text) > width - 1:
-        text = text[:-1]
-    return text + "…"
+    text = text.lstrip()
+    while text and cell_len(text) > width - 2:
+        text = text[1:]
+    return f" …{text}"
 
 
 def clock(seconds: float) -> str:
