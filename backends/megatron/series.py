@@ -77,51 +77,61 @@ class Column:
 
 LONG = 4096  # values; an array is not joined beyond this length
 SHORT = 64  # values; shorter pieces are joined into one array, or a live log would make a piece an iteration
+LARGEST = 2**53  # whole numbers up to here are exact as floats
 
 
 def _compact(values: Sequence[float]) -> Piece:
+    if isinstance(values, range) and len(values) > 1 and values.step > 0:
+        return values
+    if not isinstance(values, array):
+        values = _array(values)
     first = values[0]
-    if first == first and all_equal(values):
+    if first == values[-1] and values == array(values.typecode, [first]) * len(values):  # pyright: ignore[reportArgumentType]
         return Repeat(first, len(values))
-    if isinstance(values, range):
-        return values
-    if isinstance(first, int):
-        step = int(values[1]) - first
+    if values.typecode == "q":
+        step = int(values[1] - first)
         if step > 0 and values[-1] - first == step * (len(values) - 1):
-            line = range(first, first + step * len(values), step)
-            if array("q", values) == array("q", line):  # pyright: ignore[reportArgumentType]
+            line = range(int(first), int(values[-1]) + 1, step)
+            if values == array("q", line):
                 return line
-    if isinstance(values, array):
-        return values
-    return array("d", values)
+    return values
 
 
-def all_equal(values: Sequence[float]) -> bool:
-    return (
-        values.count(values[0]) == len(values)
-        if isinstance(values, (array, list, tuple))
-        else len(values) == 1
-    )
+def _array(values: Sequence[float]) -> array[float] | array[int]:
+    """`values` as machine numbers; whole numbers beyond those become floats, and infinite beyond these."""
+    if all(isinstance(value, int) and -LARGEST <= value <= LARGEST for value in values):
+        return array("q", values)  # pyright: ignore[reportArgumentType]
+    return array("d", [_float(value) for value in values])
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _merge(last: Piece, piece: Piece) -> Piece | None:
     """`last` and `piece` as one, where that costs little; None where they stay two."""
     if isinstance(last, Repeat) and isinstance(piece, Repeat) and last.value == piece.value:
         return Repeat(last.value, len(last) + len(piece))
-    if isinstance(last, range) and piece[0] == last.stop:
-        if isinstance(piece, range) and piece.step == last.step:
-            return range(last.start, piece.stop, last.step)
-        if len(piece) == 1:
-            return range(last.start, last.stop + last.step, last.step)
+    if isinstance(last, range) and _goes_on(last, piece):
+        return range(last.start, int(piece[-1]) + 1, last.step)
     if isinstance(last, Repeat) and len(last) == 1 and len(piece) == 1:
         one, two = last.value, piece[0]
         if isinstance(one, int) and isinstance(two, int) and two > one:  # two whole numbers begin a line
-            return range(one, 2 * two - one, two - one)
-    if len(piece) <= SHORT and len(last) < LONG and not isinstance(last, range):
+            return range(one, two + 1, two - one)
+    if len(piece) <= SHORT and len(last) < (SHORT if isinstance(last, range) else LONG):
         joined = array("d", _values(last))  # a copy: the batch that it came from belongs to others too
         joined.extend(array("d", _values(piece)))
         return joined
     return None
+
+
+def _goes_on(last: range, piece: Piece) -> bool:
+    """Whether `piece` continues the line `last`."""
+    alike = len(piece) == 1 or (isinstance(piece, range) and piece.step == last.step)
+    return alike and piece[0] == last[-1] + last.step
 
 
 def _values(piece: Piece) -> Sequence[float]:
@@ -130,7 +140,7 @@ def _values(piece: Piece) -> Sequence[float]:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Some neighbouring rows as one: `count` finite values."""
+    """Some neighbouring rows as one: `count` finite values. Of none, `low` is inf and `high` is -inf."""
 
     low: float
     high: float
@@ -138,18 +148,42 @@ class Bucket:
     count: int
 
 
-def bucket(values: Sequence[float]) -> Bucket | None:
-    """Minimum, maximum and sum of the finite values; None when there are none."""
+def bucket(values: Sequence[float]) -> Bucket:
+    """Minimum, maximum and sum of the finite values."""
     total = sum(values)
     if not math.isfinite(total):
         values = [value for value in values if math.isfinite(value)]
         total = sum(values)
     if not values:
-        return None
+        return Bucket(math.inf, -math.inf, 0.0, 0)
     return Bucket(min(values), max(values), total, len(values))
 
 
 BASE, FACTOR = 64, 8  # rows in a bucket of the lowest level; buckets of one level in one of the next
+
+
+class Level:
+    """Buckets of one width, side by side; as columns, so that many are joined by `min`, `max` and `sum`."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width  # rows
+        self._lows, self._highs, self._totals, self._counts = array("d"), array("d"), array("d"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._lows)
+
+    def append(self, one: Bucket) -> None:
+        self._lows.append(one.low)
+        self._highs.append(one.high)
+        self._totals.append(one.total)
+        self._counts.append(one.count)
+
+    def join(self, first: int, last: int) -> Bucket:
+        """Buckets `first` … `last` - 1, at least one, as one."""
+        part = slice(first, last)
+        return Bucket(
+            min(self._lows[part]), max(self._highs[part]), sum(self._totals[part]), sum(self._counts[part])
+        )
 
 
 class Pyramid:
@@ -160,7 +194,7 @@ class Pyramid:
 
     def __init__(self, column: Column) -> None:
         self._column = column
-        self._levels: list[list[Bucket | None]] = [[]]
+        self._levels = [Level(BASE)]
 
     def update(self) -> None:
         """Take in the rows that the column has gained."""
@@ -168,50 +202,49 @@ class Pyramid:
         while (len(base) + 1) * BASE <= len(self._column):
             start = len(base) * BASE
             base.append(bucket(self._column.slice(start, start + BASE)))
-        level = 0
-        while len(self._levels[level]) >= FACTOR:
-            if level + 1 == len(self._levels):
-                self._levels.append([])
-            lower, upper = self._levels[level], self._levels[level + 1]
+        depth = 0
+        while len(self._levels[depth]) >= FACTOR:
+            if depth + 1 == len(self._levels):
+                self._levels.append(Level(self._levels[depth].width * FACTOR))
+            lower, upper = self._levels[depth], self._levels[depth + 1]
             while (len(upper) + 1) * FACTOR <= len(lower):
-                upper.append(join(lower[len(upper) * FACTOR : (len(upper) + 1) * FACTOR]))
-            level += 1
+                upper.append(lower.join(len(upper) * FACTOR, (len(upper) + 1) * FACTOR))
+            depth += 1
 
-    def over(self, start: int, stop: int) -> Bucket | None:
+    def step(self, rows: int) -> int:
+        """`rows`, or somewhat more, so that steps of it fall on the edges of buckets not much narrower than it."""
+        width = next((level.width for level in reversed(self._levels) if 4 * level.width <= rows), 1)
+        return -(-rows // width) * width
+
+    def over(self, start: int, stop: int) -> Bucket:
         """Rows `start` … `stop` - 1 as one bucket: exact, from whole buckets inside and single rows at the edges."""
-        parts: list[Bucket | None] = []
+        parts: list[Bucket] = []
         self._collect(start, stop, len(self._levels) - 1, parts)
-        return join(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return Bucket(
+            min((part.low for part in parts), default=math.inf),
+            max((part.high for part in parts), default=-math.inf),
+            sum(part.total for part in parts),
+            sum(part.count for part in parts),
+        )
 
-    def _collect(self, start: int, stop: int, level: int, parts: list[Bucket | None]) -> None:
+    def _collect(self, start: int, stop: int, depth: int, parts: list[Bucket]) -> None:
+        while depth >= 0 and self._levels[depth].width > stop - start:
+            depth -= 1
         if start >= stop:
             return
-        if level < 0:
+        if depth < 0:
             parts.append(bucket(self._column.slice(start, stop)))
             return
-        width = BASE * FACTOR**level
-        buckets = self._levels[level]
-        first, last = -(-start // width), min(stop // width, len(buckets))
+        level = self._levels[depth]
+        first, last = -(-start // level.width), min(stop // level.width, len(level))
         if first >= last:
-            self._collect(start, stop, level - 1, parts)
+            self._collect(start, stop, depth - 1, parts)
             return
-        self._collect(start, first * width, level - 1, parts)
-        parts += buckets[first:last]
-        self._collect(last * width, stop, level - 1, parts)
-
-
-def join(parts: Sequence[Bucket | None]) -> Bucket | None:
-    there = [part for part in parts if part is not None]
-    if not there:
-        return None
-    if len(there) == 1:
-        return there[0]
-    return Bucket(
-        min(p.low for p in there),
-        max(p.high for p in there),
-        sum(p.total for p in there),
-        sum(p.count for p in there),
-    )
+        self._collect(start, first * level.width, depth - 1, parts)
+        parts.append(level.join(first, last))
+        self._collect(last * level.width, stop, depth - 1, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,19 +270,31 @@ class Series:
         self.values.extend(values)
 
     def curve(self, start: float, stop: float, buckets: int) -> Curve:
-        """Iterations `start` … `stop` (both included) in at most `buckets` buckets; minima and maxima survive."""
+        """Iterations `start` … `stop` (both included) in at most `buckets` buckets; minima and maxima survive.
+
+        The edges of the buckets stay where they are while rows come, so that a live curve does not tremble.
+        """
+        low, high = self.iterations.find(start), self.iterations.find(math.nextafter(stop, math.inf))
+        if high - low <= buckets:
+            return self._rows(low, high)
         if self._pyramid is None:
             self._pyramid = Pyramid(self.values)
         self._pyramid.update()
-        low, high = self.iterations.find(start), self.iterations.find(math.nextafter(stop, math.inf))
-        rows = high - low
+        step = self._pyramid.step(-(-(high - low) // max(1, buckets - 1)))
         curve = Curve([], [], [], [])
-        for i in range(min(buckets, rows)):
-            a, b = low + rows * i // min(buckets, rows), low + rows * (i + 1) // min(buckets, rows)
+        for edge in range(low - low % step if buckets > 1 else low, high, step):
+            a, b = max(low, edge), min(high, edge + step)
             found = self._pyramid.over(a, b)
-            if found is not None:
+            if found.count:
                 curve.xs.append((self.iterations[a] + self.iterations[b - 1]) / 2)
                 curve.lows.append(found.low)
                 curve.highs.append(found.high)
                 curve.means.append(found.total / found.count)
         return curve
+
+    def _rows(self, low: int, high: int) -> Curve:
+        """Few enough to be drawn one by one."""
+        rows = zip(self.iterations.slice(low, high), self.values.slice(low, high), strict=True)
+        finite = [(x, float(value)) for x, value in rows if math.isfinite(value)]
+        values = [value for _, value in finite]
+        return Curve([float(x) for x, _ in finite], values, list(values), list(values))
