@@ -102,11 +102,11 @@ class MonitorScreen(Screen[None]):
         self.watched: Watched | None = None
         self.record = Record()
         self.info: RunInfo | None = None
+        self.news: News | None = None  # the newest of the log
         self._curves = RecordCurves(self.record)
         self._bridges: list[Bridge[Any]] = []
         self._drawn = (-1, -1)  # identity and version of the record that is on the screen
         self._headline: Headline | None = None
-        self._written: float | None = None  # when the log last grew, s since the epoch
 
     def compose(self) -> ComposeResult:
         plain = self.ascii_only
@@ -144,7 +144,7 @@ class MonitorScreen(Screen[None]):
     def watch_what(self, wanted: Watched | None) -> None:
         """Look at something else (None: nothing is there)."""
         self._close()
-        self.watched, self.info = wanted, None
+        self.watched, self.info, self.news = wanted, None, None
         log = self.query_one(LogView)
         if wanted is None:
             for plot in self.query(Plot):
@@ -193,7 +193,7 @@ class MonitorScreen(Screen[None]):
     def _arrived(self, news: News) -> None:
         log = self.query_one(LogView)
         self.record = self._curves.record = news.record
-        self._written = news.written
+        self.news = news
         log.note = news.note or ("" if news.caught_up else "reading the log's history")
         log.add(news.lines)
         self._redraw()
@@ -246,7 +246,7 @@ class MonitorScreen(Screen[None]):
                 run_phase=info.phase if info else None,
                 started=info.started if info else None,
                 ended=info.ended if info else None,
-                written=self._written,
+                written=self.news.written if self.news else None,
                 now=self._now(),
             )
         if head != self._headline:
