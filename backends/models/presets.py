@@ -22,11 +22,42 @@ TINY = Preset(
     "tiny",
     "a tiny GPT on the CPU: Python's own help, letter by letter",
     "demo",
-    tuple(
-        "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 256 "
-        "--micro-batch-size 8 --global-batch-size 8 --train-iters 1000 --lr 5e-3 --min-lr 5e-4 --lr-decay-style cosine "
-        "--lr-warmup-iters 20 --make-vocab-size-divisible-by 1 --log-interval 5 --save-interval 50 --eval-interval 100 --eval-iters 4 "
-        "--exit-signal-handler".split()
+    (
+        "--num-layers",
+        "2",
+        "--hidden-size",
+        "64",
+        "--num-attention-heads",
+        "4",
+        "--seq-length",
+        "128",
+        "--max-position-embeddings",
+        "128",
+        "--micro-batch-size",
+        "4",
+        "--global-batch-size",
+        "4",
+        "--train-iters",
+        "1000",
+        "--lr",
+        "5e-3",
+        "--min-lr",
+        "5e-4",
+        "--lr-decay-style",
+        "cosine",
+        "--lr-warmup-iters",
+        "20",
+        "--make-vocab-size-divisible-by",
+        "1",
+        "--log-interval",
+        "5",
+        "--save-interval",
+        "50",
+        "--eval-interval",
+        "100",
+        "--eval-iters",
+        "4",
+        "--exit-signal-handler",
     ),
 )
 PRESETS: dict[str, Preset] = {

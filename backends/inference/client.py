@@ -1,0 +1,177 @@
+"""The text server's protocol, from the client's side: PUT /api of core_r0.8.0.
+
+Success is only a reply that is an object with "text": most refusals come as HTTP 200 with a bare JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from backends.errors import UserError
+from backends.text import clean, clean_line
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT = 5.0  # s
+WAIT = 600.0  # s for an answer: the server answers one request at a time, and a big model is slow
+REPLY_LIMIT = 64 * 2**20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to complete, and how. `top_k` 1 is greedy; `top_k` and `top_p` exclude each other; 0 turns either off."""
+
+    prompt: str
+    tokens: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 0.0
+    seed: int | None = None
+    logprobs: bool = False
+
+    def body(self) -> dict[str, Any]:
+        """The JSON of the request: the server insists on floats where it wants floats."""
+        body: dict[str, Any] = {
+            "prompts": [self.prompt],
+            "tokens_to_generate": self.tokens,
+            "temperature": float(self.temperature),
+            "top_k": self.top_k,
+            "top_p": float(self.top_p),
+            "add_BOS": not self.prompt,
+        }
+        if self.seed is not None:
+            body["random_seed"] = self.seed
+        if self.logprobs:
+            body["logprobs"] = True
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """`text` is the prompt and its continuation, cleaned. `tokens`: strings, prompt included; `logprobs`: one fewer, or None."""
+
+    prompt: str
+    text: str
+    continuation: str
+    tokens: tuple[str, ...]
+    logprobs: tuple[float, ...] | None
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Generated tokens only, where the tokens of the prompt can be told from them."""
+        made, rest = 0, len(self.continuation)
+        for token in reversed(self.tokens):
+            if rest <= 0:
+                break
+            made, rest = made + 1, rest - len(token)
+        return made / self.seconds if made and self.seconds > 0 else None
+
+
+class TextClient:
+    """Talks to one server. `close` ends a request in progress (the server goes on generating: it cannot be told)."""
+
+    def __init__(self, url: str, wait: float = WAIT) -> None:
+        self.url = url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
+        self._wait = wait
+        self._client: httpx.Client | None = None
+
+    def complete(self, request: Request) -> Completion:
+        """Raises UserError in plain words, whatever the server or the network does."""
+        import httpx
+
+        began = time.monotonic()
+        try:
+            # A proxy of the environment is for the world outside, not for a server at the end of an SSH tunnel.
+            with httpx.Client(timeout=httpx.Timeout(self._wait, connect=CONNECT), trust_env=False) as client:
+                self._client = client
+                reply = client.put(f"{self.url}/api", json=request.body())
+        except httpx.ConnectError:
+            raise UserError(
+                f"Nothing listens at {self.url}.",
+                "Is the server running? See `mdk-tui runs`; through SSH the port must be forwarded.",
+            ) from None
+        except httpx.ConnectTimeout:
+            raise UserError(
+                f"{self.url} does not answer the call.", "Check the address and the port forward."
+            ) from None
+        except httpx.TimeoutException:
+            raise UserError(
+                f"The server gave no answer within {self._wait:.0f} s.",
+                "It answers one request at a time: somebody else's may be long.",
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RuntimeError) as error:
+            words = clean_line(str(error), 200) or type(error).__name__
+            raise UserError(
+                f"The answer broke off: {words}",
+                "The server may have died: see its log with `mdk-tui attach`.",
+            ) from None
+        finally:
+            self._client = None
+        return read_reply(
+            request.prompt, reply.status_code, reply.content[:REPLY_LIMIT], time.monotonic() - began
+        )
+
+    def close(self) -> None:
+        client = self._client
+        if client is not None:
+            client.close()
+
+
+def read_reply(prompt: str, status: int, content: bytes, seconds: float) -> Completion:
+    """A completion, or UserError with the server's own words."""
+    try:
+        value: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        texts = found.get("text")
+        if isinstance(texts, list) and texts and isinstance(texts[0], str):
+            return _completion(prompt, texts[0], found, seconds)
+    raise UserError(*_refusal(status, value, content))
+
+
+def _completion(prompt: str, text: str, reply: dict[str, Any], seconds: float) -> Completion:
+    segments, logprobs = reply.get("segments"), reply.get("logprobs")
+    tokens = cast("list[Any]", segments)[0] if isinstance(segments, list) and segments else []
+    values = cast("list[Any]", logprobs)[0] if isinstance(logprobs, list) and logprobs else None
+    continuation = text[len(prompt) :] if text.startswith(prompt) else text
+    numbers = (
+        tuple(float(v) for v in values if isinstance(v, (int, float))) if isinstance(values, list) else None
+    )  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return Completion(
+        prompt, clean(text), clean(continuation), tuple(clean(str(t)) for t in tokens), numbers, seconds
+    )
+
+
+def _refusal(status: int, value: Any, content: bytes) -> tuple[str, str]:
+    """(sentence, remedy)."""
+    said = value if isinstance(value, str) else ""
+    if isinstance(value, dict):
+        said = str(cast("dict[str, Any]", value).get("message", ""))
+    said = clean_line(said or content[:300].decode(errors="replace"), 300).strip() or "nothing"
+    if "longer than allowed" in said:
+        return (
+            f"Prompt and tokens together are longer than the model takes ({said}).",
+            "Ask for fewer tokens, or shorten the prompt.",
+        )
+    if "Too many tokens" in said:
+        return f"The server refuses so much at once: {said}", "Ask for fewer tokens."
+    if status == 500:
+        return (
+            "The server failed on this request (HTTP 500).",
+            "core_r0.8.0 without its server fix fails on every one: mdk-tui setup patches, then restart it.",
+        )
+    if status == 404:
+        return (
+            "There is a server, but it has no /api: it is no text server of Megatron-LM.",
+            "Check the address and the port.",
+        )
+    return f"The server refuses: {said}" + (
+        "" if status in (200, 400) else f" (HTTP {status})"
+    ), "Change the request."
