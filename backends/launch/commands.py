@@ -7,7 +7,8 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.launch.launcher import Command, Launcher
 from backends.launch.local import Local
-from backends.runs.plan import Problem, RunPlan
+from backends.models.problem import Problem
+from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
 
 LAUNCHERS: dict[str, Launcher] = {"local": Local()}

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from backends.runs.plan import Problem, RunPlan
+from backends.models.problem import Problem
+from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace
 

@@ -8,8 +8,9 @@ import signal
 import sys
 
 from backends.launch.launcher import Command, arguments_of
+from backends.models.problem import Problem
 from backends.runs.arguments import value_of
-from backends.runs.plan import Problem, RunPlan
+from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace
 

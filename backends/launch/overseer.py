@@ -110,6 +110,10 @@ class Overseer:
         drop_request(self._folder)
 
     @property
+    def job_lives(self) -> bool:
+        return self._job.lives()
+
+    @property
     def _signs(self) -> Signs:
         return self._reader.signs
 

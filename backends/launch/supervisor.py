@@ -46,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         overseer = prepare(RunFolder(options.folder), Workspace(options.workspace))
         answer = {}
+        over = overseer is not None and not overseer.job_lives
+        if overseer is not None and over:
+            overseer.run()  # only the end is to be written down: whoever looks wants to read it
     except UserError as error:
-        overseer, answer = None, {"message": error.message, "remedy": error.remedy}
+        overseer, over, answer = None, True, {"message": error.message, "remedy": error.remedy}
     with contextlib.suppress(OSError), ready:  # the starter may be gone already
         ready.write(json.dumps(answer) + "\n")
-    if overseer is not None:
+    if overseer is not None and not over:
         overseer.run()
 
 
@@ -85,8 +88,8 @@ def _start(folder: RunFolder, plan: RunPlan, workspace: Workspace, first: RunSta
         folder.write_state(first)  # before the job: its mark must be known whatever happens to us
         environment = {name: value for name, value in os.environ.items() if name != MARK}
         job = start_job(folder, commands(plan, workspace), first.mark, environment)
-    except OSError as error:
-        what = error.strerror or str(error)
+    except (OSError, ValueError) as error:
+        what = (error.strerror if isinstance(error, OSError) else None) or str(error)
         ended = dataclasses.replace(
             first, phase="failed", reason=f"It could not be started: {what}", ended=first.started
         )

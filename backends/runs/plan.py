@@ -1,4 +1,4 @@
-"""What is to run, decided before anything is started: a `RunPlan` and what is wrong with it."""
+"""What is to run, decided before anything is started: a `RunPlan`, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from backends.errors import UserError
+from backends.models.problem import Problem
 from backends.runs.arguments import int_of, value_of
 from backends.runs.checkpoints import read_tracker
 
@@ -19,19 +20,6 @@ KINDS = ("train", "serve")
 TRAINERS = ("demo", "megatron", "server")
 COUNTS = ("--train-iters", "--micro-batch-size", "--global-batch-size", "--num-layers", "--hidden-size",
           "--num-attention-heads", "--seq-length", "--save-interval", "--log-interval")  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that speaks against a plan. `field` is the flag or the name in the plan; only an error forbids to start."""
-
-    severity: Literal["warning", "error"]
-    field: str
-    message: str
-    remedy: str
-
-    def as_json(self) -> dict[str, str]:
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

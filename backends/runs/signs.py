@@ -15,6 +15,7 @@ from backends.megatron.parser import Parser
 
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
+WORDS = ("address", "nan_alert", "error")  # the facts of `Signs` that are text
 MAX_READ = 4 << 20  # bytes a reading
 
 
@@ -55,11 +56,11 @@ class Signs:
                     self.nan_alert = None
             case Checkpoint(action="loaded"):
                 self.loaded = True
-            case Checkpoint(action="missing"):
+            case Checkpoint(action="missing") | Alert(kind="random-weights"):
                 self.random_start = True
             case Checkpoint(action="saved"):
                 self.saved = event.iteration if event.iteration is not None else self.iteration
-            case Milestone(name="training"):
+            case Milestone(name="loop" | "training" | "training skipped"):
                 self.working = True
             case Milestone(name="done") | Exit(status=0) | Exit(status=None, signal=None):
                 self.ended = True
@@ -81,9 +82,10 @@ class Signs:
         blank = cls()
         for name, default in dataclasses.asdict(blank).items():
             item = cast("Mapping[str, Any]", value).get(name)
-            if type(item) in ((bool,) if isinstance(default, bool) else (int, str, type(None))):
+            wanted = bool if isinstance(default, bool) else str if name in WORDS else int
+            if type(item) is wanted:
                 setattr(blank, name, item)
-        return blank if type(blank.read) is int and blank.read >= 0 else cls()
+        return blank if blank.read >= 0 else cls()
 
 
 class SignReader:

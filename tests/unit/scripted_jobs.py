@@ -1,6 +1,6 @@
 """Small scripted jobs under the real supervisor, for tests: `python scripted_jobs.py RUNDIR WORKSPACE …` supervises one.
 
-The launcher "scripted" runs the first argument of a plan as a Python program; a plan that names it says it in `preset`.
+The launcher "scripted" runs the title of a plan as a Python program.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from backends.launch.commands import LAUNCHERS
 from backends.launch.launcher import Command
 from backends.launch.start import start
+from backends.models.problem import Problem
 from backends.runs.folder import RunFolder
-from backends.runs.plan import Problem, RunPlan
-from backends.runs.processes import Process, living_processes, marked_processes
+from backends.runs.plan import RunPlan
+from backends.runs.processes import Process, is_alive, marked_processes
 from backends.runs.state import RunState
 from backends.workspace import Workspace
 
@@ -68,14 +69,18 @@ class Scripted:
 LAUNCHERS["scripted"] = Scripted()
 
 
-def scripted(program: str, **fields: object) -> RunPlan:
-    kind = fields.pop("kind", "train")
+def scripted(program: str, kind: Literal["train", "serve"] = "train", load: str | None = None) -> RunPlan:
     arguments = ("--train-iters", "500") if kind == "train" else ()
-    return RunPlan(kind=kind, trainer="demo", launcher="scripted", title=program, arguments=arguments, **fields)  # pyright: ignore
+    return RunPlan(kind, "demo", launcher="scripted", title=program, arguments=arguments, load=load)
 
 
-def start_scripted(workspace: Workspace, program: str = TRAINER, **fields: object) -> RunFolder:
-    return start(scripted(program, **fields), workspace, program=PROGRAM)
+def start_scripted(
+    workspace: Workspace,
+    program: str = TRAINER,
+    kind: Literal["train", "serve"] = "train",
+    load: str | None = None,
+) -> RunFolder:
+    return start(scripted(program, kind, load), workspace, program=PROGRAM)
 
 
 def wait_for(what: Callable[[], T | None], seconds: float = 20.0) -> T:
@@ -102,10 +107,10 @@ def clean_up(folder: RunFolder) -> None:
     state = folder.state()
     if state is None:
         return
-    for process in [*marked_processes(state.mark), *living_processes()]:
-        ours = process == state.supervisor or process in marked_processes(state.mark)
-        if ours:
-            os.kill(process.pid, signal.SIGKILL)
+    if state.supervisor and is_alive(state.supervisor):
+        os.kill(state.supervisor.pid, signal.SIGKILL)
+    for process in marked_processes(state.mark):
+        os.kill(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ import click
 
 from backends.launch.commands import commands, problems
 from backends.launch.start import start
+from backends.models.problem import Problem
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.folder import RunFolder
-from backends.runs.plan import Problem, RunPlan
+from backends.runs.plan import RunPlan
 from backends.text import clean_line
 from backends.workspace import Workspace
 

@@ -1,0 +1,296 @@
+"""A job outlives its screen, its terminal and its supervisor; its exit code is known all the same. Real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scripted_jobs import (
+    PROGRAM,
+    TRAINER,
+    clean_up,
+    scripted,
+    start_scripted,
+    state_of,
+    wait_for,
+    wait_for_phase,
+)
+
+from backends.errors import UserError
+from backends.launch.adoption import looked_after
+from backends.launch.start import start
+from backends.runs.catalog import describe, run_folders, runs
+from backends.runs.folder import RunFolder
+from backends.runs.processes import is_alive, marked_processes
+from backends.workspace import Workspace
+
+STARTER = """
+import sys
+from pathlib import Path
+from scripted_jobs import start_scripted
+from backends.workspace import Workspace
+start_scripted(Workspace(Path(sys.argv[1])))
+print("started", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path)
+    yield workspace
+    for folder in run_folders(workspace):
+        clean_up(folder)
+
+
+def let_it_end(workspace: Workspace, status: int = 0) -> None:
+    """The scripted trainer looks for this file after each iteration."""
+    (workspace.root / "end.part").write_text(str(status))
+    (workspace.root / "end.part").rename(workspace.root / "end")
+
+
+def starter(workspace: Workspace, *, own_group: bool = False) -> subprocess.Popen[bytes]:
+    """A process that starts a run, says so and then waits, as a screen does."""
+    return subprocess.Popen(
+        [sys.executable, "-c", STARTER, str(workspace.root)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=own_group,
+    )
+
+
+def only_run(workspace: Workspace) -> RunFolder:
+    folder = wait_for(lambda: next(run_folders(workspace), None))
+    wait_for_phase(folder, "running")
+    return folder
+
+
+def test_a_job_that_ends_well_is_finished_with_its_exit_code(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    wait_for_phase(folder, "running")
+    let_it_end(workspace)
+    state = wait_for_phase(folder, "finished", "failed", "lost")
+    assert (state.phase, state.exit_code, state.signal, state.train_iters) == ("finished", 0, None, 500)
+    assert state.ended and marked_processes(state.mark) == []
+    wait_for(lambda: not is_alive(state.supervisor))
+
+
+def test_status_0_without_an_end_mark_is_a_failure(workspace: Workspace) -> None:
+    state = wait_for_phase(start_scripted(workspace, "print('hello')"), "finished", "failed")
+    assert (state.phase, state.exit_code) == ("failed", 0)
+    assert state.reason and "training was done" in state.reason
+
+
+def test_the_signal_that_ended_a_job_is_known(workspace: Workspace) -> None:
+    state = wait_for_phase(
+        start_scripted(workspace, "import os; os.kill(os.getpid(), 9)"), "finished", "failed"
+    )
+    assert (state.phase, state.exit_code, state.signal) == ("failed", None, 9)
+
+
+def test_a_program_that_does_not_exist_is_a_failure_that_the_log_explains(workspace: Workspace) -> None:
+    program = "import os; os.execv('/no/such/program', ['x'])"
+    folder = start_scripted(workspace, program)
+    assert wait_for_phase(folder, "finished", "failed").exit_code == 1
+    assert "FileNotFoundError" in folder.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_the_screen_is_killed_and_the_job_goes_on(workspace: Workspace, number: signal.Signals) -> None:
+    screen = starter(workspace)
+    folder = only_run(workspace)
+    screen.send_signal(number)
+    screen.communicate()
+    before = folder.log.stat().st_size
+    wait_for(lambda: folder.log.stat().st_size > before)
+    let_it_end(workspace, status=3)
+    state = wait_for_phase(folder, "finished", "failed", "lost")
+    assert (state.phase, state.exit_code) == ("failed", 3)
+
+
+def test_the_process_group_of_the_screen_is_killed_and_the_job_goes_on(workspace: Workspace) -> None:
+    screen = starter(workspace, own_group=True)
+    folder = only_run(workspace)
+    os.killpg(screen.pid, signal.SIGKILL)
+    screen.communicate()
+    let_it_end(workspace)
+    assert wait_for_phase(folder, "finished", "failed", "lost").exit_code == 0
+
+
+def test_the_terminal_is_closed_and_the_job_goes_on(workspace: Workspace) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+        os.execv(sys.executable, [sys.executable, "-c", STARTER, str(workspace.root)])
+    folder = only_run(workspace)
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    let_it_end(workspace)
+    assert wait_for_phase(folder, "finished", "failed", "lost").phase == "finished"
+
+
+def test_the_supervisor_is_killed_and_the_next_who_looks_adopts_the_job(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    assert first.supervisor and first.job
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(first.supervisor))
+    seen = describe(folder)
+    assert (seen.phase, seen.orphaned) == ("running", True)
+
+    info = looked_after(folder, workspace, PROGRAM)
+    assert (info.phase, info.orphaned, info.pid) == ("running", False, first.job.pid)
+    assert is_alive(state_of(folder).supervisor)
+    let_it_end(workspace, status=5)
+    state = wait_for_phase(folder, "finished", "failed", "lost")
+    assert (state.phase, state.exit_code) == ("failed", 5)
+    assert state.iteration and state.started == first.started
+
+
+def test_the_job_ends_while_nobody_supervises_it_and_its_exit_code_is_known(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    assert first.supervisor
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    let_it_end(workspace)
+    wait_for(folder.job_exit)
+    wait_for(lambda: not is_alive(first.leader))
+    assert describe(folder).phase == "finished"  # said without writing anything
+
+    info = looked_after(folder, workspace, PROGRAM)
+    assert (info.phase, info.exit_code) == ("finished", 0)
+    assert wait_for_phase(folder, "finished").exit_code == 0
+
+
+def test_supervisor_and_job_are_killed_and_the_run_is_lost(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    assert first.supervisor
+    for process in [first.supervisor, *marked_processes(first.mark)]:
+        os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(first.supervisor) and not marked_processes(first.mark))
+    assert describe(folder).phase == "lost"
+    looked_after(folder, workspace, PROGRAM)
+    assert wait_for_phase(folder, "lost").reason
+    assert [info.phase for info in runs(workspace)] == ["lost"]
+
+
+def test_two_who_look_at_once_give_a_run_one_supervisor(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    assert first.supervisor
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(first.supervisor))
+    argv = [*PROGRAM, str(folder.path), str(workspace.root), "--ready", "1"]
+    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)]
+    assert [json.loads(process.communicate()[0]) for process in both] == [{}, {}]
+    adopted = folder.supervisor_log.read_text() if folder.supervisor_log.exists() else ""
+    wait_for(lambda: len(supervisors(folder)) == 1)
+    assert adopted.count("adopted") <= 1
+
+
+def supervisors(folder: RunFolder) -> list[int]:
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(folder.path).encode() in words and b"scripted_jobs.py" in b" ".join(words):
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_what_a_job_leaves_behind_goes_with_it(workspace: Workspace) -> None:
+    """Ranks outlive an mpirun that was killed: they have left its group, not its session, and carry the mark."""
+    program = "import subprocess; subprocess.Popen(['sleep', '600'], process_group=0)"
+    if sys.version_info < (3, 11):
+        program = "import os, subprocess; subprocess.Popen(['sleep', '600'], preexec_fn=os.setpgrp)"
+    folder = start_scripted(workspace, program)
+    state = wait_for_phase(folder, "finished", "failed")
+    assert marked_processes(state.mark) == []
+
+
+def test_a_resume_from_random_weights_is_killed_before_it_can_save(workspace: Workspace) -> None:
+    save = workspace.root / "save"
+    save.mkdir()
+    (save / "latest_checkpointed_iteration.txt").write_text("100")
+    missing = (
+        "WARNING: could not find the metadata file X/latest_checkpointed_iteration.txt \\n"
+        "    will not load any checkpoints and will start from random\\n"
+    )
+    folder = start_scripted(workspace, f'print("{missing}", end="")\n{TRAINER}', load=str(save))
+    state = wait_for_phase(folder, "finished", "failed")
+    assert state.phase == "failed" and state.reason and "random weights" in state.reason
+    assert "successfully saved" not in folder.log.read_text()
+    assert marked_processes(state.mark) == []
+
+
+def test_a_disk_that_is_full_is_said_and_the_job_goes_on(workspace: Workspace) -> None:
+    """A file size limit stands in for the full disk; the job itself is not under it."""
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    assert first.supervisor
+    _, hard = resource.prlimit(first.supervisor.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(first.supervisor.pid, resource.RLIMIT_FSIZE, (200, hard))
+    said = wait_for(folder.supervisor_log.read_text)
+    assert "state.json cannot be written" in said and "The job goes on" in said
+    assert is_alive(first.supervisor) and is_alive(first.job)
+    assert state_of(folder).phase == "running"  # the old one, whole
+
+    resource.prlimit(first.supervisor.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    let_it_end(workspace)
+    assert wait_for_phase(folder, "finished").exit_code == 0
+
+
+def test_a_folder_that_may_not_be_written_is_said_with_a_remedy() -> None:
+    """Not even root makes folders in /proc."""
+    with pytest.raises(UserError, match=r"/proc/outputs/runs/.* cannot be made") as caught:
+        start_scripted(Workspace(Path("/proc")))
+    assert "-w DIR" in caught.value.remedy
+
+
+def test_a_file_where_a_folder_should_be_is_said_with_a_remedy(workspace: Workspace) -> None:
+    workspace.outputs.write_text("in the way")
+    with pytest.raises(UserError, match="cannot be made") as caught:
+        start_scripted(workspace)
+    assert "-w DIR" in caught.value.remedy
+
+
+def test_two_starters_in_the_same_second_get_two_folders(workspace: Workspace) -> None:
+    both = [starter(workspace) for _ in range(2)]
+    for process in both:
+        assert process.stdout and process.stdout.readline() == b"started\n"
+    folders = list(run_folders(workspace))
+    assert len(folders) == 2
+    marks = {wait_for_phase(folder, "running").mark for folder in folders}
+    assert len(marks) == 2
+    for process in both:
+        process.communicate(b"\n")
+
+
+def test_a_job_that_cannot_be_started_is_an_error_and_a_failed_run(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="could not be started"):
+        start_scripted(workspace, "no program holds a zero byte \0")
+    [info] = runs(workspace)
+    assert info.phase == "failed" and info.reason and "could not be started" in info.reason
+
+
+def test_the_mark_of_an_outer_run_is_not_inherited(workspace: Workspace) -> None:
+    environment = {**os.environ, "MDK_RUN": "outer"}
+    folder = start(scripted(TRAINER), workspace, environment=environment, program=PROGRAM)
+    state = wait_for_phase(folder, "running")
+    assert state.supervisor and state.supervisor not in marked_processes("outer")
+    assert {p.pid for p in marked_processes(state.mark)} == {
+        state.job and state.job.pid,
+        state.leader and state.leader.pid,
+    }

@@ -1,0 +1,140 @@
+"""`mdk-tui demo`: train a tiny GPT on the CPU and talk to it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from backends.errors import UserError
+from backends.inference.client import Request, TextClient
+from backends.launch.ending import stop_run
+from backends.launch.start import start
+from backends.models.presets import TINY
+from backends.runs.arguments import int_of
+from backends.runs.catalog import RunInfo, describe
+from backends.runs.checkpoints import read_tracker
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from backends.runs.planning import free_port, new_save_folder, serve_plan, train_plan
+from backends.text import clean_line
+from backends.workspace import Workspace
+from tui.commands.run_text import now
+
+POLL = 0.2  # s
+READY_LIMIT = 60.0  # s for the text server to load and listen
+PROMPT = "The "
+TOKENS = 48
+
+
+@click.command()
+@click.option("--iters", type=click.IntRange(1), help="Iterations to train (default: the preset's).")
+@click.option(
+    "--headless", is_flag=True, help="Without the screen: train, serve, prompt once, stop, summary."
+)
+@click.option(
+    "--save", "base", type=click.Path(path_type=Path), help="Checkpoints go to a dated folder below BASE."
+)
+@click.pass_obj
+def command(workspace: Workspace, iters: int | None, headless: bool, base: Path | None) -> int:
+    """Train the preset tiny and serve it from its first checkpoint on. The runs outlive this terminal."""
+    plan = training(workspace, iters, base)
+    if headless:
+        return _headless(workspace, plan)
+    if not sys.stdout.isatty():
+        raise UserError(
+            "The demo's monitor needs a terminal.", "Without one: mdk-tui demo --headless", status=2
+        )
+    from tui.commands.app import run_application
+
+    train = start(plan, workspace)
+    start(serve_plan(workspace, _save_of(train), port=free_port(), wait=True), workspace)
+    run_application(workspace, screen="monitor", run=str(train.path))
+    return 0
+
+
+def training(workspace: Workspace, iters: int | None, base: Path | None) -> RunPlan:
+    """The preset tiny, for `iters` iterations of which at least two are printed."""
+    changes: tuple[str, ...] = ()
+    if iters is not None:
+        interval = min(int_of(TINY.arguments, "--log-interval") or 1, max(1, iters // 2))
+        changes = ("--train-iters", str(iters), "--log-interval", str(interval))
+    save = new_save_folder(base or workspace.checkpoints, now())
+    return train_plan(TINY.trainer, TINY.arguments, changes, save, preset=TINY.name, title=TINY.title)
+
+
+def _headless(workspace: Workspace, plan: RunPlan) -> int:
+    train = start(plan, workspace)
+    click.echo(f"Training runs as {train.name}; it would go on without this terminal.")
+    trained = _follow(train)
+    save = _save_of(train)
+    tracked = read_tracker(save).iteration
+    server = start(serve_plan(workspace, save, port=free_port()), workspace)
+    try:
+        address = _wait_until_ready(server)
+        click.echo(f"The text server {server.name} answers at {address}.")
+        answer = TextClient(address).complete(Request(PROMPT, tokens=TOKENS, temperature=0.8, seed=1234))
+    finally:
+        *_, stopped = stop_run(server, workspace)
+    click.echo(f"prompt      {PROMPT!r}")
+    click.echo(f"completion  {clean_line(answer.continuation, 200)!r}")
+    click.echo(f"trained     {trained.run}: iteration {trained.iteration} of {trained.train_iters}")
+    click.echo(f"checkpoint  iteration {tracked} in {clean_line(str(save))}")
+    click.echo(f"served      {stopped.run}: {stopped.phase}")
+    click.echo("Look at it again: mdk-tui attach. Train on: mdk-tui resume -- --train-iters N")
+    return 0
+
+
+def _follow(folder: RunFolder) -> RunInfo:
+    """Print the iteration and validation lines as they come, until the run has ended. Raises UserError if not well."""
+    for line in _lines(folder):
+        if (" iteration " in line and "|" in line) or "validation loss at" in line:
+            click.echo(line.strip())
+    info = describe(folder)
+    if info.phase != "finished":
+        raise _failure(info)
+    return info
+
+
+def _lines(folder: RunFolder) -> Iterator[str]:
+    """The lines of the log until the run has ended."""
+    with folder.log.open("rb") as file:
+        rest, over = b"", False
+        while True:
+            data = file.read(1 << 20)
+            *lines, rest = (rest + data).split(b"\n")
+            yield from (clean_line(line.decode(errors="replace")) for line in lines)
+            if not data and over:
+                return
+            if not data:
+                over = describe(folder).over
+                time.sleep(0 if over else POLL)
+
+
+def _wait_until_ready(server: RunFolder) -> str:
+    deadline = time.monotonic() + READY_LIMIT
+    while True:
+        info = describe(server)
+        if info.address and info.phase == "running":
+            return info.address
+        if info.over:
+            raise _failure(info)
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"The text server {info.run} is not ready after {READY_LIMIT:.0f} s.",
+                f"See {info.path / 'output.log'}",
+            )
+        time.sleep(POLL)
+
+
+def _failure(info: RunInfo) -> UserError:
+    return UserError(
+        f"{info.run} {info.phase}. {info.reason or ''}".strip(), f"See {info.path / 'output.log'}"
+    )
+
+
+def _save_of(folder: RunFolder) -> Path:
+    return Path(folder.plan().save or "")
