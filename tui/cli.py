@@ -51,11 +51,20 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-w", "--workspace", metavar="DIR", help="The workspace folder (default: MDK_WORKSPACE, mdk.toml upwards, here).")
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "-w",
+    "--workspace",
+    metavar="DIR",
+    help="The workspace folder (default: MDK_WORKSPACE, mdk.toml upwards, here).",
+)
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with letters alone.")
+@click.option("--theme", metavar="NAME", help="Colours of the application (ctrl+p lists them).")
 @click.version_option(package_name="mdk-tui")
 @click.pass_context
-def cli(ctx: click.Context, workspace: str | None) -> None:
+def cli(ctx: click.Context, workspace: str | None, ascii_only: bool, theme: str | None) -> None:
     """Pre-train language models with Megatron-LM, from a bare server to a model you can talk to."""
     ctx.obj = find_workspace(workspace, os.environ, Path.cwd())
     if ctx.invoked_subcommand is None:
