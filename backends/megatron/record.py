@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
-import datetime
 import math
 import statistics
 import threading
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeGuard, TypeVar
 
-from backends.megatron.alerts import SKIPPED
+from backends.megatron.alerts import SKIPPED, is_loss
 from backends.megatron.events import (
     Alert,
     Argument,
@@ -29,42 +26,22 @@ from backends.megatron.events import (
     Validation,
     Value,
 )
+from backends.megatron.segment import Segment
+from backends.megatron.segment import seconds_of as seconds_of
 from backends.megatron.series import Curve, Series
 
 Axis: TypeAlias = Literal["iteration", "time", "tokens"]
+Key = TypeVar("Key")
+Kept = TypeVar("Kept")
+
 KEPT = 5000  # of validations, checkpoints, alerts, …: the newest
+NAMES = 1000  # metrics, arguments, …: a hostile log has a new one in every line
+SEGMENTS = 200  # the newest attempts; older ones are forgotten
 ITERATION_MS = "elapsed time per iteration (ms)"
 SAMPLES = "consumed samples"
-ANCHOR_ROWS = 64  # one time stamp in so many rows is read; between them time runs evenly
+TOKENS = "consumed tokens"  # of forks
+MOST_PAUSE = 2  # iteration times; a job that was suspended for a night does not do so every night
 RECENT = 50  # iteration lines on which an estimate rests
-
-
-@dataclass(slots=True)
-class Segment:
-    """One attempt: from a start, or from where the iteration went back, to the next."""
-
-    line: int
-    series: dict[str, Series] = field(default_factory=dict[str, Series])
-    first: int = 0
-    last: int = 0
-    started: str | None = None  # ISO
-    ended: str | None = None
-    anchors: tuple[list[int], list[float]] = field(
-        default_factory=lambda: (list[int](), list[float]())
-    )  # iteration, s since the epoch
-
-    def time_at(self, iteration: float) -> float | None:
-        """s since the epoch (local clock of the rank) when `iteration` was logged, interpolated; None without time stamps."""
-        iterations, times = self.anchors
-        if not iterations:
-            return None
-        at = bisect.bisect_left(iterations, iteration)
-        if at == 0:
-            return times[0]
-        if at == len(iterations):
-            return times[-1]
-        share = (iteration - iterations[at - 1]) / (iterations[at] - iterations[at - 1])
-        return times[at - 1] + share * (times[at] - times[at - 1])
 
 
 class Record:
@@ -108,40 +85,46 @@ class Record:
                 self._other(event)
 
     def _batch(self, batch: IterationBatch) -> None:
-        if self._new_attempt or self.iteration is None or batch.iterations[0] <= self.segments[-1].last:
-            self.segments.append(Segment(batch.line, first=batch.iterations[0], started=batch.times[0]))
-            self._new_attempt = False
+        if self._new_attempt or self.iteration is None or batch.iterations[0] < self.segments[-1].last:
+            self._begin_segment(batch)
         segment = self.segments[-1]
-        numeric = {name: column for name, column in batch.columns.items() if not isinstance(column[0], str)}
-        skipped_all = _all_skipped(batch)
-        for name, column in numeric.items():
-            if skipped_all and name == "lm loss":
-                continue  # 0.17 prints a mean of nothing as 0: no perfect loss
-            self._names.setdefault(name)
-            segment.series.setdefault(name, Series()).extend(batch.iterations, column)  # type: ignore[arg-type]
-        self._anchor(segment, batch)
+        skipped = batch.columns.get(SKIPPED)
+        for name, column in batch.columns.items():
+            if not all_numbers(column):
+                continue
+            iterations = batch.iterations
+            if skipped is not None and is_loss(name) and 0.0 in column:
+                iterations, column = _without_skipped(iterations, column, skipped)
+            if room_for(name, self._names) and column:
+                self._names.setdefault(name)
+                segment.series.setdefault(name, Series()).extend(iterations, column)
+            if name == ITERATION_MS:
+                self._recent.extend(filter(math.isfinite, column[-RECENT:]))
+                segment.add_times(column)
+        segment.clock.extend(batch.iterations, batch.times)
         segment.last = self.iteration = int(batch.iterations[-1])
         segment.ended = batch.times[-1] or segment.ended
         self.train_iters = int(batch.train_iters[-1])
         self.last_time = batch.times[-1] or self.last_time
-        self.last.update({name: column[-1] for name, column in batch.columns.items()})
-        for name in [
-            name
-            for name in self.last
-            if name not in batch.columns and "loss" in name and name != "loss scale"
-        ]:
-            del self.last[name]  # a vanished loss is not the newest loss
         self.iterations_seen += len(batch)
-        if ITERATION_MS in numeric:
-            self._recent.extend(float(v) for v in numeric[ITERATION_MS][-RECENT:])
+        self._newest(batch)
 
-    def _anchor(self, segment: Segment, batch: IterationBatch) -> None:
-        rows = sorted({*range(0, len(batch), ANCHOR_ROWS), len(batch) - 1})
-        for row in rows:
-            stamp = batch.times[row]
-            if stamp is not None and (seconds := seconds_of(stamp)) is not None:
-                segment.anchors[0].append(int(batch.iterations[row]))
-                segment.anchors[1].append(seconds)
+    def _begin_segment(self, batch: IterationBatch) -> None:
+        self.segments.append(Segment(batch.line, first=int(batch.iterations[0]), started=batch.times[0]))
+        del self.segments[:-SEGMENTS]
+        self._new_attempt = False
+        self._recent.clear()
+
+    def _newest(self, batch: IterationBatch) -> None:
+        """The values of the last line. A loss that is not in it is gone, not old."""
+        for name in [name for name in self.last if is_loss(name)]:
+            del self.last[name]
+        skipped = batch.columns.get(SKIPPED)
+        for name, column in batch.columns.items():
+            value = column[-1]
+            nothing = skipped is not None and skipped[-1] and value == 0.0 and is_loss(name)
+            if not nothing and room_for(name, self.last):
+                self.last[name] = value
 
     def _other(self, event: Event) -> None:
         match event:
@@ -160,16 +143,18 @@ class Record:
             case Exit():
                 self.exits.append(event)
             case Argument():
-                self.arguments[event.name] = event.value
+                _put(self.arguments, event.name, event.value)
             case Parameters():
-                self.parameters.update(event.values)
+                for name, count in event.values.items():
+                    _put(self.parameters, name, count)
             case Memory():
                 if event.iteration is None:
                     self.theoretical = event
                 else:
-                    self.memory[event.rank] = event
+                    _put(self.memory, event.rank, event)
             case Timers():
-                self.timers.update(event.values)
+                for name, times in event.values.items():
+                    _put(self.timers, name, times)
             case IterationBatch():
                 raise TypeError("batches are applied by _batch")
 
@@ -237,7 +222,9 @@ class Record:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens consumed so far; None where the log does not say samples and sequence length."""
+        """Tokens consumed so far; None where the log says neither them nor samples and sequence length."""
+        if isinstance(tokens := self.last.get(TOKENS), (int, float)) and math.isfinite(tokens):
+            return int(tokens)
         samples, length = self.last.get(SAMPLES), self.sequence_length
         return int(samples) * length if isinstance(samples, int) and length else None
 
@@ -259,27 +246,27 @@ class Record:
         if ms is None or self.iteration is None or self.train_iters is None or not self.segments:
             return None
         left = max(0, self.train_iters - self.iteration)
-        return left * (ms / 1000 + self._pause_per_iteration(self.segments[-1]))
-
-    def _pause_per_iteration(self, segment: Segment) -> float:
-        """s an iteration that the clock ran on while no iteration was timed (evaluation, saving)."""
-        times = segment.series.get(ITERATION_MS)
-        iterations, stamps = segment.anchors
-        if times is None or len(stamps) < 2 or iterations[-1] == iterations[0] or self.iteration_ms is None:
-            return 0.0
-        wall = (stamps[-1] - stamps[0]) / (iterations[-1] - iterations[0])
-        return min(max(0.0, wall - self.iteration_ms / 1000), 9 * self.iteration_ms / 1000)
+        pause = min(self.segments[-1].pause_per_iteration(), MOST_PAUSE * ms / 1000)
+        return left * (ms / 1000 + pause)
 
 
-def seconds_of(stamp: str) -> float | None:
-    """s since the epoch of an ISO time without zone, as local time of this machine."""
-    try:
-        return datetime.datetime.fromisoformat(stamp).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
+def all_numbers(column: Sequence[Value]) -> TypeGuard[Sequence[float]]:
+    """Whether nothing in `column` is text. (Only a list can hold text.)"""
+    return not isinstance(column, list) or not any(isinstance(value, str) for value in column)
 
 
-def _all_skipped(batch: IterationBatch) -> bool:
-    """Whether every line of the batch says that all its steps were skipped and yet prints a loss of 0."""
-    skipped, loss = batch.columns.get(SKIPPED), batch.columns.get("lm loss")
-    return skipped is not None and loss is not None and all(skipped) and not any(loss)
+def room_for(name: Key, names: Mapping[Key, object]) -> bool:
+    return name in names or len(names) < NAMES
+
+
+def _put(names: dict[Key, Kept], name: Key, value: Kept) -> None:
+    if room_for(name, names):
+        names[name] = value
+
+
+def _without_skipped(
+    iterations: Sequence[int], losses: Sequence[float], skipped: Sequence[Value]
+) -> tuple[list[int], list[float]]:
+    """The rows whose loss is a mean of something: 0.17 and later print 0 where every step was skipped."""
+    rows = [i for i, loss in enumerate(losses) if loss != 0.0 or not skipped[i]]
+    return [iterations[i] for i in rows], [losses[i] for i in rows]

@@ -1,0 +1,102 @@
+"""One attempt of a run as its log tells it: columns of numbers by metric, and the clock beside them."""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from backends.megatron.series import Series
+
+ANCHOR_ROWS = 64  # one time stamp in so many rows is kept; between them time runs evenly
+
+
+def seconds_of(stamp: str) -> float | None:
+    """s since the epoch of an ISO time without zone, as local time of this machine; None where it is no time."""
+    try:
+        return datetime.datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+@dataclass(slots=True)
+class Clock:
+    """When iterations were logged: every `ANCHOR_ROWS`th row, and the newest. Times never fall."""
+
+    iterations: list[int] = field(default_factory=list[int])
+    times: list[float] = field(default_factory=list[float])  # s since the epoch
+    _rows: int = 0
+    _kept: bool = True  # whether the newest anchor stays when another comes
+
+    def extend(self, iterations: Sequence[int], stamps: Sequence[str | None]) -> None:
+        if not self._kept:
+            self.iterations.pop()
+            self.times.pop()
+            self._kept = True
+        count = len(iterations)
+        regular = range(-self._rows % ANCHOR_ROWS, count, ANCHOR_ROWS)
+        for row in [*regular, *([] if count - 1 in regular else [count - 1])]:
+            stamp = stamps[row]
+            seconds = seconds_of(stamp) if stamp is not None else None
+            if seconds is not None:
+                self._add(iterations[row], seconds, kept=row in regular)
+        self._rows += count
+
+    def _add(self, iteration: int, seconds: float, kept: bool) -> None:
+        if self.times and seconds < self.times[-1]:
+            return  # another host's clock, or the end of summer time
+        self.iterations.append(iteration)
+        self.times.append(seconds)
+        self._kept = kept
+
+    def at(self, iteration: float) -> float | None:
+        """s since the epoch when `iteration` was logged, interpolated; None without time stamps."""
+        if not self.iterations:
+            return None
+        after = bisect.bisect_left(self.iterations, iteration)
+        if after == 0:
+            return self.times[0]
+        if after == len(self.iterations):
+            return self.times[-1]
+        before = after - 1
+        share = (iteration - self.iterations[before]) / (self.iterations[after] - self.iterations[before])
+        return self.times[before] + share * (self.times[after] - self.times[before])
+
+    def seconds_per_iteration(self) -> float | None:
+        """Mean over the attempt, evaluations and saves included; None with fewer than two time stamps."""
+        if len(self.iterations) < 2 or self.iterations[-1] == self.iterations[0]:
+            return None
+        return (self.times[-1] - self.times[0]) / (self.iterations[-1] - self.iterations[0])
+
+
+@dataclass(slots=True)
+class Segment:
+    """One attempt: from a start, or from where the iteration went back, to the next."""
+
+    line: int
+    first: int = 0
+    last: int = 0
+    started: str | None = None  # ISO
+    ended: str | None = None
+    series: dict[str, Series] = field(default_factory=dict[str, Series])
+    clock: Clock = field(default_factory=Clock)
+    _timed_ms: float = 0.0  # sum over the rows after the first, which compiles and is no measure
+    _timed_rows: int = -1
+
+    def time_at(self, iteration: float) -> float | None:
+        """s since the epoch (local clock of the rank) when `iteration` was logged; None without time stamps."""
+        return self.clock.at(iteration)
+
+    def add_times(self, milliseconds: Sequence[float]) -> None:
+        """Take in what the newest rows say that one of their iterations took."""
+        self._timed_ms += sum(filter(math.isfinite, milliseconds[1 if self._timed_rows < 0 else 0 :]))
+        self._timed_rows += len(milliseconds)
+
+    def pause_per_iteration(self) -> float:
+        """s an iteration that the clock ran on while none was timed: evaluations, saves. 0 where that is not known."""
+        wall = self.clock.seconds_per_iteration()
+        if wall is None or self._timed_rows < 1:
+            return 0.0
+        return max(0.0, wall - self._timed_ms / self._timed_rows / 1000)
