@@ -18,6 +18,7 @@ from backends.demo import checkpoint, corpus, model
 from backends.demo.protocol import Refused, Request, read_request
 from backends.demo.sampling import decode, encode, generate
 
+WAIT = 3600.0  # s that --wait-for-checkpoint waits when it is not told how long
 POLL = 0.2  # s between two looks for the first checkpoint
 BODY_LIMIT = 16 * 2**20  # bytes
 MAX_TOKENS = 12000  # --max-tokens-to-oom of core_r0.8.0: batch × length
@@ -159,7 +160,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--load", required=True, metavar="DIR")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=5000, help="0: any free one")
-    parser.add_argument("--wait-for-checkpoint", type=float, default=0, metavar="SECONDS")
+    parser.add_argument(
+        "--wait-for-checkpoint", type=float, default=0, nargs="?", const=WAIT, metavar="SECONDS"
+    )
     parser.add_argument("--follow-checkpoints", action="store_true")
     args = parser.parse_args(words)
     stop = threading.Event()

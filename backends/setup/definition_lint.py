@@ -50,6 +50,7 @@ def lint(definition: str) -> list[Fault]:
     faults: list[Fault] = []
     section = ""
     keys: set[str] = set()
+    scratch = re.search(r"(?im)^bootstrap:\s*scratch\s*$", definition) is not None  # needs no base
     for number, line in enumerate(definition.splitlines(), 1):
         if match := SECTION.match(line):
             section = match[1].lower()
@@ -70,6 +71,6 @@ def lint(definition: str) -> list[Fault]:
                 "Begin with Bootstrap: and From:.",
             )
         )
-    elif "from" not in keys and "mirrorurl" not in keys:
+    elif "from" not in keys and "mirrorurl" not in keys and not scratch:
         faults.append(Fault(1, "", MISSING_FROM, "Add a From: line."))
     return faults

@@ -40,6 +40,7 @@ PATCHES = (
     Patch("MLflow and dated saves", "training_mlflow.patch", *("megatron/training/training.py",) * 2),
     Patch("server script", "inference_7b_mpi.patch", EXAMPLE, "examples/gpt3/inference_gpt3_7b_mpi.sh"),
     Patch("server address", "server_host.patch", *("tools/run_text_generation_server.py",) * 2),
+    Patch("rotary base", "server_rotary_base.patch", *("tools/run_text_generation_server.py",) * 2),
     Patch(
         "server fix",
         "server_tokenizer.patch",

@@ -42,7 +42,7 @@ class HelpScreen(ModalScreen[None]):
         for active in self._about.active_bindings.values():
             binding = active.binding
             words = binding.tooltip or binding.description
-            if not words or binding.action in seen:
+            if not binding.id or not words or binding.action in seen:  # Textual's own bindings have no id
                 continue
             seen.add(binding.action)
             key = self.app.get_key_display(binding)
