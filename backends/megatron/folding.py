@@ -10,7 +10,10 @@ from backends.megatron.events import LogLine
 from backends.megatron.lines import LineSplitter, decode, strip_prefixes
 
 REMEMBERED = 1000  # different texts whose repeats are recognised
-MOST = 200  # new lines shown of one chunk; of a flood the newest
+BURST, MOST = (
+    4000,
+    200,
+)  # new lines shown of a chunk: after some quiet, and while a flood lasts; the newest of them
 CLIP = 2000  # characters
 RANKS_KEPT = 64
 
@@ -22,7 +25,10 @@ DEBUG = re.compile(r"^DEBUG\b|\bDEBUG:")
 
 
 class Folder:
-    """Turns chunks of a log into display lines. `hidden` counts what a flood left out of sight (the log has it)."""
+    """Turns chunks of a log into display lines.
+
+    `lines` numbers them, `folded` counts repeats, `hidden` what a flood left out of sight (the log has it).
+    """
 
     def __init__(self, first_line: int = 1) -> None:
         self.lines = first_line - 1
@@ -30,33 +36,37 @@ class Folder:
         self.hidden = 0
         self._splitter = LineSplitter()
         self._known: OrderedDict[str, LogLine] = OrderedDict()
+        self._credit = BURST
 
     def feed(self, data: bytes) -> list[LogLine]:
         """The lines that are new or whose count changed, each once, in the order of the log."""
         return self._block(self._splitter.feed(data))
 
     def finish(self) -> list[LogLine]:
+        """The last line, where it has no newline. The next byte begins a new line."""
         return self._block(self._splitter.finish())
 
     def _block(self, block: bytes) -> list[LogLine]:
         raw = block.split(b"\n")
         if not raw[-1]:
             raw.pop()
-        first, self.lines = self.lines + 1, self.lines + len(raw)
+        numbers: dict[bytes, int] = {}  # of the first appearance; in that order
+        for number, line in enumerate(raw, self.lines + 1):
+            numbers.setdefault(line, number)
+        self.lines += len(raw)
         counts = Counter(raw)
-        numbers = {line: first + i for i, line in reversed(list(enumerate(raw)))}
+        fresh: list[tuple[LogLine, str]] = []
         changed: dict[int, LogLine] = {}
-        fresh: list[LogLine] = []
-        for line in sorted(counts, key=numbers.__getitem__):
-            text, rank = strip_prefixes(decode(line))
+        for line, number in numbers.items():
+            whole = decode(line)
+            text, rank = strip_prefixes(whole)
             if not text.strip():
                 continue
             known = self._known.get(text)
             if known is None:
-                known = self._new(text, numbers[line], rank, decode(line))
-                known.count = counts[line]
+                known = self._remember(LogLine(number, rank, "info", text[:CLIP], counts[line]), text)
+                fresh.append((known, whole))
                 self.folded += counts[line] - 1
-                fresh.append(known)
             else:
                 self._known.move_to_end(text)
                 known.count += counts[line]
@@ -64,18 +74,28 @@ class Folder:
                 changed[known.number] = known
             if rank is not None and len(known.ranks) < RANKS_KEPT:
                 known.ranks.add(rank)
-        if len(fresh) > MOST:
-            self.hidden += len(fresh) - MOST
-            fresh = fresh[-MOST:]
-        changed.update((line.number, line) for line in fresh)
+        self._show(fresh, changed)
         return [changed[number] for number in sorted(changed)]
 
-    def _new(self, text: str, number: int, rank: int | None, whole: str) -> LogLine:
-        line = LogLine(number, rank, level_of(whole), text[:CLIP])
+    def _remember(self, line: LogLine, text: str) -> LogLine:
         self._known[text] = line
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return line
+
+    def _show(self, fresh: list[tuple[LogLine, str]], changed: dict[int, LogLine]) -> None:
+        """Add the newest of `fresh` to `changed`; forget the others, so that a repeat of theirs is shown."""
+        hidden, shown = fresh[: -self._credit], fresh[-self._credit :]
+        self._credit = min(BURST, self._credit - len(shown) + MOST)
+        self.hidden += len(hidden)
+        for line, whole in hidden:
+            changed.pop(line.number, None)
+            text, _ = strip_prefixes(whole)
+            if self._known.get(text) is line:
+                del self._known[text]
+        for line, whole in shown:
+            line.level = level_of(whole)
+            changed[line.number] = line
 
 
 def level_of(text: str) -> Literal["debug", "info", "warning", "error"]:
