@@ -41,13 +41,17 @@ def before(patch_text: str) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    clone = tmp_path / "outputs" / "Megatron-LM"
-    for patch in PATCHES:
-        if not patch.in_place and (clone / patch.source).exists():
-            continue  # two scripts come from one example: each test of theirs writes its own
-        (clone / patch.source).parent.mkdir(parents=True, exist_ok=True)
-        (clone / patch.source).write_text(before(patch_file(patch).read_text()))
-    return Site(Workspace(tmp_path), Settings(), os.environ, RealPrograms(os.environ))
+    """A clone that holds, of each file, what the first patch of it expects."""
+    made = Site(Workspace(tmp_path), Settings(), os.environ, RealPrograms(os.environ))
+    for patch in reversed(PATCHES):
+        put_source(made, patch)
+    return made
+
+
+def put_source(site: Site, patch: Patch) -> None:
+    source = site.workspace.megatron / patch.source
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(before(patch_file(patch).read_text()))
 
 
 IN_PLACE = [patch for patch in PATCHES if patch.in_place]
@@ -55,6 +59,7 @@ IN_PLACE = [patch for patch in PATCHES if patch.in_place]
 
 @pytest.mark.parametrize("patch", IN_PLACE, ids=lambda p: p.file)
 def test_apply_then_reverse_gives_the_file_back(site: Site, patch: Patch, tmp_path: Path) -> None:
+    put_source(site, patch)
     target = site.workspace.megatron / patch.target
     original = target.read_text()
     assert state(site, patch) == "pending"
