@@ -116,15 +116,16 @@ class Record:
         self._recent.clear()
 
     def _newest(self, batch: IterationBatch) -> None:
-        """The values of the last line. A loss that is not in it is gone, not old."""
-        for name in [name for name in self.last if is_loss(name)]:
-            del self.last[name]
+        """The values of the last line, then those that it does not have. A loss that is not in it is gone, not old."""
         skipped = batch.columns.get(SKIPPED)
+        newest: dict[str, Value] = {}
         for name, column in batch.columns.items():
-            value = column[-1]
-            nothing = skipped is not None and skipped[-1] and value == 0.0 and is_loss(name)
-            if not nothing and room_for(name, self.last):
-                self.last[name] = value
+            if not (skipped is not None and skipped[-1] and column[-1] == 0.0 and is_loss(name)):
+                _put(newest, name, column[-1])
+        for name, value in self.last.items():
+            if name not in batch.columns and not is_loss(name):
+                _put(newest, name, value)
+        self.last = newest
 
     def _other(self, event: Event) -> None:
         match event:
