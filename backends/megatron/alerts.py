@@ -6,9 +6,12 @@ The table of decisions is in `_judge`.
 
 from __future__ import annotations
 
+import functools
 import math
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from backends.megatron.events import Alert, IterationBatch, Severity, Value
 
@@ -18,7 +21,10 @@ SKIPPED, NANS, SCALE, GRAD = (
     "loss scale",
     "grad norm",
 )
+AUXILIARY = ("balancing", "z_loss", "z loss", "loss scale")  # printed beside the loss that is trained for
+LM_LOSS = "lm loss"
 LONG_SKIPPING = 50  # iterations: fp16's loss scale finds its level within 10 to 30
+CALM = 20  # lines without a trouble after which it is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,76 +42,149 @@ LOSS_ABSENT = Trouble("absent-loss", "error", "The loss is missing although step
 LOSS_INFINITE = Trouble("infinite-loss", "critical", "The loss is infinite and the step was not skipped.", "Stop without saving, resume from the last good checkpoint with a lower learning rate.")  # fmt: skip
 NAN_STEPS = Trouble("nan-iterations", "warning", "Skipped steps had a NaN or infinite loss.", "Common while fp16 looks for its loss scale; if it goes on, lower the learning rate.")  # fmt: skip
 ALL_SKIPPED = Trouble("all-skipped", "info", "Every step was skipped: fp16 is looking for its loss scale.", "Normal in the first 10 to 30 iterations.")  # fmt: skip
+SOME_SKIPPED = Trouble("some-skipped", "info", "Some steps were skipped; the loss is the mean over the others.", "Normal now and then with fp16.")  # fmt: skip
 SKIPPING_ON = Trouble("skipping", "warning", f"Every step has been skipped for more than {LONG_SKIPPING} iterations.", "The model does not learn: lower the learning rate, or use bf16.")  # fmt: skip
 SCALE_AT_END = Trouble("loss-scale-minimum", "error", "The loss scale is down to 1 and steps are still skipped: fp16 has diverged.", "Lower the learning rate or use bf16; resume from an earlier checkpoint.")  # fmt: skip
 
 
+@dataclass(slots=True)
+class _Stretch:
+    """Lines with one trouble, from its beginning on."""
+
+    trouble: Trouble
+    begun: int  # iteration
+    last: int  # iteration
+    line: int
+    rank: int | None
+    count: int = 1
+    calm: int = 0
+
+    def ended(self) -> list[Alert]:
+        """What there is to say at its end: nothing of a short one, or of one that is normal."""
+        if self.count < 2 or self.trouble.severity == "info":
+            return []
+        message = f"{self.trouble.message.split(':')[0].rstrip('.')}: in {self.count} lines, iterations {self.begun} to {self.last}."
+        return [Alert(self.line, self.rank, f"{self.trouble.kind}-ended", message, "", self.last, "info")]
+
+
 class Alarm:
-    """Watches the iteration lines of one log. A trouble that lasts is told once, when it begins."""
+    """Watches the iteration lines of one log. Of a trouble that lasts the beginning is told, and at its end how long it was."""
 
     def __init__(self) -> None:
-        self._open: set[str] = set()
+        self._open: dict[str, _Stretch] = {}
         self._previous: int | None = None
         self._skipped_in_a_row = 0
+        self._had_lm_loss = False
 
-    def check(self, batch: IterationBatch, has_nan: bool) -> Iterator[Alert]:
-        """`has_nan`: whether some value of the batch may be NaN or infinite (a cheap test on the bytes)."""
-        columns = batch.columns
-        quiet = not has_nan and _has_loss(columns) and not _any(columns, SKIPPED) and not _any(columns, NANS)
-        if quiet:
-            self._open.clear()
-            self._skipped_in_a_row = 0
-            self._previous = batch.iterations[-1]
-            return
-        for i in range(len(batch)):
-            yield from self._row(batch, i)
+    def check(self, batch: IterationBatch) -> list[Alert]:
+        """The alerts of `batch`, whose iterations rise."""
+        losses = [column for name, column in batch.columns.items() if is_main_loss(name)]
+        self._had_lm_loss = self._had_lm_loss or LM_LOSS in batch.columns
+        absent = not losses or (self._had_lm_loss and LM_LOSS not in batch.columns)
+        if not absent and _calm(batch.columns, losses):
+            self._previous, self._skipped_in_a_row = batch.iterations[-1], 0
+            return self._pass_calm(len(batch)) if self._open else []
+        found: list[Alert] = []
+        for i, troubles in enumerate(self._judged(batch, losses, absent)):
+            found += self._row(batch, i, troubles)
+        return found
 
-    def _row(self, batch: IterationBatch, i: int) -> Iterator[Alert]:
-        iteration = batch.iterations[i]
-        window = (
-            iteration - self._previous if self._previous is not None and iteration > self._previous else None
-        )
-        self._previous = iteration
-        values = {name: column[i] for name, column in batch.columns.items()}
-        skipped = values.get(SKIPPED)
-        all_skipped = (
-            isinstance(skipped, int)
-            and skipped > 0
-            and (skipped >= window if window else GRAD not in values or skipped >= iteration)
-        )
-        self._skipped_in_a_row = (
-            self._skipped_in_a_row + int(skipped) if all_skipped and isinstance(skipped, int) else 0
-        )
-        now = {trouble.kind: trouble for trouble in _judge(values, all_skipped, self._skipped_in_a_row)}
-        for kind, trouble in now.items():
-            if kind not in self._open:
-                yield Alert(
-                    batch.lines[i],
-                    batch.ranks[i],
-                    kind,
-                    trouble.message,
-                    trouble.remedy,
-                    iteration,
-                    trouble.severity,
+    def finish(self) -> list[Alert]:
+        """The log, or this attempt, ends here."""
+        found = [alert for stretch in self._open.values() for alert in stretch.ended()]
+        self._open.clear()
+        self._previous, self._skipped_in_a_row, self._had_lm_loss = None, 0, False
+        return found
+
+    def _judged(
+        self, batch: IterationBatch, losses: list[Sequence[Value]], absent: bool
+    ) -> Iterator[tuple[Trouble, ...]]:
+        columns, nothing = batch.columns, [None] * len(batch)
+        absent = absent and (
+            SKIPPED in columns or SCALE in columns
+        )  # else the line is of something else than training
+        for iteration, skipped, nans, scale, gradient, *values in zip(
+            batch.iterations,
+            columns.get(SKIPPED, nothing),
+            columns.get(NANS, nothing),
+            columns.get(SCALE, nothing),
+            columns.get(GRAD, nothing),
+            *losses,
+            strict=True,
+        ):
+            count = skipped if isinstance(skipped, int) else 0
+            window = iteration - self._previous if self._previous is not None else 0
+            whole = count >= window if window > 0 else gradient is None or count >= iteration
+            all_skipped = count > 0 and whole
+            self._previous = iteration
+            self._skipped_in_a_row = self._skipped_in_a_row + count if all_skipped else 0
+            yield _judge(
+                _worst(values),
+                absent,
+                isinstance(gradient, float) and math.isnan(gradient),
+                count > 0,
+                all_skipped,
+                self._skipped_in_a_row > LONG_SKIPPING,
+                isinstance(nans, int) and nans > 0,
+                scale == 1.0,
+            )
+
+    def _row(self, batch: IterationBatch, i: int, troubles: tuple[Trouble, ...]) -> list[Alert]:
+        found = self._pass_calm(1, {trouble.kind for trouble in troubles}) if self._open else []
+        line, rank, iteration = batch.lines[i], batch.ranks[i], batch.iterations[i]
+        for trouble in troubles:
+            stretch = self._open.get(trouble.kind)
+            if stretch is None:
+                self._open[trouble.kind] = _Stretch(trouble, iteration, iteration, line, rank)
+                found.append(
+                    Alert(
+                        line, rank, trouble.kind, trouble.message, trouble.remedy, iteration, trouble.severity
+                    )
                 )
-        self._open = set(now)
+            else:
+                stretch.last, stretch.line, stretch.rank, stretch.calm = iteration, line, rank, 0
+                stretch.count += 1
+        return found
+
+    def _pass_calm(self, lines: int, troubled: set[str] | frozenset[str] = frozenset()) -> list[Alert]:
+        found: list[Alert] = []
+        for kind, stretch in list(self._open.items()):
+            if kind in troubled:
+                continue
+            stretch.calm += lines
+            if stretch.calm >= CALM:
+                found += self._open.pop(kind).ended()
+        return found
 
 
-def _judge(values: Mapping[str, Value], all_skipped: bool, skipped_in_a_row: int) -> Iterator[Trouble]:
-    losses = [value for name, value in values.items() if is_loss(name) and not isinstance(value, str)]
-    gradient = values.get(GRAD)
-    if any(math.isinf(loss) for loss in losses):
-        yield LOSS_INFINITE
-    elif any(math.isnan(loss) for loss in losses):
-        yield LOSS_IS_NAN
-    elif not losses and not all_skipped:
-        yield LOSS_IS_NAN if isinstance(gradient, float) and math.isnan(gradient) else LOSS_ABSENT
-    if _positive(values.get(NANS)):
-        yield NAN_STEPS
-    if all_skipped and values.get(SCALE) == 1.0:
-        yield SCALE_AT_END
+@functools.cache
+def _judge(
+    worst: str,
+    absent: bool,
+    nan_gradient: bool,
+    skipped: bool,
+    all_skipped: bool,
+    long: bool,
+    nans: bool,
+    lowest: bool,
+) -> tuple[Trouble, ...]:
+    """The troubles of one line. `worst` of its losses: "", "nan", "inf"; `lowest`: the loss scale is 1."""
+    found: list[Trouble] = []
+    if worst == "inf" and not all_skipped:
+        found.append(LOSS_INFINITE)
+    elif worst == "nan" and not all_skipped:
+        found.append(LOSS_IS_NAN)
+    elif absent and not all_skipped:
+        found.append(LOSS_IS_NAN if nan_gradient else LOSS_ABSENT)
+    if nans:
+        found.append(NAN_STEPS)
+    if skipped and lowest:
+        found.append(SCALE_AT_END)
     elif all_skipped:
-        yield SKIPPING_ON if skipped_in_a_row > LONG_SKIPPING else ALL_SKIPPED
+        found.append(SKIPPING_ON if long else ALL_SKIPPED)
+    elif skipped:
+        found.append(SOME_SKIPPED)
+    return tuple(found)
 
 
 def is_loss(name: str) -> bool:
@@ -113,13 +192,20 @@ def is_loss(name: str) -> bool:
     return "loss" in name and not name.startswith("loss scale")
 
 
-def _has_loss(columns: Mapping[str, Sequence[Value]]) -> bool:
-    return any(is_loss(name) for name in columns)
+def is_main_loss(name: str) -> bool:
+    """Whether a key is a loss that is trained for, not one of the auxiliary losses of a mixture of experts."""
+    return "loss" in name and not any(word in name for word in AUXILIARY)
 
 
-def _any(columns: Mapping[str, Sequence[Value]], name: str) -> bool:
-    return any(columns.get(name, ()))
+def _worst(values: Sequence[Value]) -> str:
+    numbers = [value for value in values if isinstance(value, float)]
+    if any(map(math.isinf, numbers)):
+        return "inf"
+    return "nan" if any(map(math.isnan, numbers)) else ""
 
 
-def _positive(value: Value | None) -> bool:
-    return isinstance(value, (int, float)) and value > 0
+def _calm(columns: Mapping[str, Sequence[Value]], losses: list[Sequence[Value]]) -> bool:
+    """Whether there is nothing to judge in these columns: no step skipped, every loss finite."""
+    if any(columns.get(SKIPPED, ())) or any(columns.get(NANS, ())):
+        return False
+    return all(isinstance(loss, array) and math.isfinite(sum(cast("array[float]", loss))) for loss in losses)

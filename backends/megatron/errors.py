@@ -10,8 +10,14 @@ from backends.megatron.known_errors import EXCEPTION, TRACEBACK, KnownError, fin
 from backends.text import clean_line
 
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-RANK_SAID = re.compile(r"\bprocess rank (\d+)|\bRank (\d+)[:,]|invoked on rank (\d+)")
-NOT_AN_ERROR = re.compile(r"Warning: |\bWARNING\b|^\s*warnings\.warn|^  [A-Za-z_]\w* \.{2,} ")
+RANK_SAID = re.compile(
+    r"\bprocess rank (\d{1,7})|\bRank (\d{1,7})[:,]|invoked on rank (\d{1,7})|local_rank: \d+\) of .* rank (\d{1,7})"
+)
+PROCESS_NAME = re.compile(r"^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
+NOT_AN_ERROR = re.compile(r"Warning: |\bWARNING\b(?!.*nv files)|^\s*warnings\.warn|^  [A-Za-z_]\w* \.{2,} ")
+ENDS_TRACEBACK = re.compile(
+    r"(?:Error|Exception|Interrupt|Warning|Timeout|Exit|Expired|Iteration|Exhausted|Abort)$"
+)
 KINDS_KEPT = 50  # different errors held back at once
 TRACEBACK_LINES = 400  # a traceback that never ends in an exception is given up after so many lines
 UNKNOWN = ("Python raised {name}.", "Read the traceback in the log, from its first line on.")
@@ -19,9 +25,10 @@ UNKNOWN = ("Python raised {name}.", "Read the traceback in the log, from its fir
 
 @dataclass(slots=True)
 class _Open:
-    """A traceback being read."""
+    """Tracebacks being read that cannot be told apart: those of one rank, or of all when lines name none."""
 
-    source: str = ""  # its last indented line
+    count: int = 0
+    source: str = ""  # the last indented line
     lines: int = 0
     chained: bool = False
 
@@ -40,11 +47,19 @@ class ErrorCollector:
         self._open: dict[int | None, _Open] = {}
         self._found: dict[str, _Gathered] = {}
 
+    @property
+    def reading(self) -> bool:
+        """Whether a traceback is open, so that every line may belong to it."""
+        return bool(self._open)
+
     def read(self, text: str, line: int, rank: int | None) -> bool:
-        """Whether `text` belongs to an error (then it is no other event)."""
+        """Take in one line. Whether it had to do with an error."""
         if TRACEBACK in text:
-            chained = self._open[rank].chained if rank in self._open else False
-            self._open[rank] = _Open(chained=chained)
+            traceback = self._open.setdefault(rank, _Open())
+            traceback.count += text.count(TRACEBACK) if not traceback.chained else 0
+            traceback.lines, traceback.chained = 0, False
+            if text.startswith("["):  # a printed list of lines: it is whole
+                self._close(rank)
             return True
         traceback = self._open.get(rank)
         if traceback is not None and self._in_traceback(traceback, text, line, rank):
@@ -52,10 +67,13 @@ class ErrorCollector:
         if NOT_AN_ERROR.search(text):
             return False
         known = find_known(text)
-        if known is None or known.kind == "missing-library":  # optional packages are missing all the time
-            return False
-        self._add(known, known.kind, text, line, rank)
-        return known.kind != "rank-killed"  # that line is also an exit
+        if known is not None:
+            self._add(known, known.kind, text, line, rank)
+            return True
+        if (match := PROCESS_NAME.match(text)) is not None:
+            self._first_to_fail(int(match[1]))
+            return True
+        return False
 
     def _in_traceback(self, traceback: _Open, text: str, line: int, rank: int | None) -> bool:
         traceback.lines += 1
@@ -63,60 +81,63 @@ class ErrorCollector:
             del self._open[rank]
             return False
         if text.startswith(CHAINED):
+            # The exception before is the cause and has been counted; what follows is the same failure.
             traceback.chained = True
+            traceback.count += 1
             return True
         if text.startswith(" ") or not text.strip():
             traceback.source = text.strip(" ^~") or traceback.source
             return True
         exception = EXCEPTION.match(text)
-        if exception is None:
+        if exception is None or not (ENDS_TRACEBACK.search(exception[1]) or find_known(text)):
             return False
-        if text.rstrip(": ") == exception[1]:  # a bare `AssertionError`: its source line says what
+        if text.rstrip(": ") == exception[0].rstrip(
+            ": "
+        ):  # a bare `AssertionError`: its source line says what
             text = f"{text.rstrip()} {traceback.source}"
         known = find_known(text)
-        if known is not None or not traceback.chained:
-            self._add(known, known.kind if known else exception[1], text, line, rank)
-        del self._open[rank]
+        self._add(known, known.kind if known else exception[1], text, line, rank)
+        self._close(rank)
         return True
 
+    def _close(self, rank: int | None) -> None:
+        traceback = self._open[rank]
+        traceback.count -= 1
+        if traceback.count <= 0:
+            del self._open[rank]
+
     def _add(self, known: KnownError | None, kind: str, text: str, line: int, rank: int | None) -> None:
-        said = RANK_SAID.search(text)
-        if said:
+        if said := RANK_SAID.search(text):
             rank = int(next(group for group in said.groups() if group))
         gathered = self._found.get(kind)
         if gathered is None:
             if len(self._found) >= KINDS_KEPT:
                 return
-            explanation, remedy = (
-                (known.explanation, known.remedy) if known else (UNKNOWN[0].format(name=kind), UNKNOWN[1])
-            )
-            error = Error(
-                line,
-                rank,
-                kind if known else "exception",
-                clean_line(text.strip()),
-                explanation,
-                remedy,
-                1,
-                rank,
-            )
+            explanation = known.explanation if known else UNKNOWN[0].format(name=kind)
+            remedy = known.remedy if known else UNKNOWN[1]
+            message = clean_line(text.strip())
+            error = Error(line, rank, kind if known else "exception", message, explanation, remedy, 1, rank)
             gathered = self._found[kind] = _Gathered(error)
         if rank is None:
             gathered.unnamed += 1
-        elif gathered.error.first_rank is None:
+            return
+        if gathered.error.first_rank is None:
             gathered.error = replace(gathered.error, first_rank=rank)
-        if rank is not None:
-            gathered.ranks.add(rank)
+        gathered.ranks.add(rank)
+
+    def _first_to_fail(self, rank: int) -> None:
+        """mpirun names the first process that failed: tracebacks without a prefix are its own."""
+        for gathered in self._found.values():
+            if gathered.error.first_rank is None:
+                gathered.error = replace(gathered.error, first_rank=rank)
 
     def pending(self) -> list[Error]:
         """What is held back, in the order of the lines."""
-        return [_counted(gathered) for gathered in self._found.values()]
+        return [replace(g.error, ranks=len(g.ranks) or g.unnamed) for g in self._found.values()]
 
     def flush(self) -> list[Error]:
+        """What was held back; what comes later is another failure."""
         found = self.pending()
         self._found.clear()
+        self._open.clear()
         return found
-
-
-def _counted(gathered: _Gathered) -> Error:
-    return replace(gathered.error, ranks=len(gathered.ranks) or gathered.unnamed)

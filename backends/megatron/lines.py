@@ -40,45 +40,46 @@ def strip_prefixes(text: str) -> tuple[str, int | None]:
     return text, rank
 
 
+def fold(line: bytes) -> bytes:
+    """What a terminal would show of `line` after its carriage returns: what follows the last that something follows."""
+    line = line.rstrip(b"\r")
+    return line[line.rindex(b"\r") + 1 :] if b"\r" in line else line
+
+
 def decode(line: bytes) -> str:
     """One raw line as clean text: `\\r` rewrites folded, escapes gone, invalid UTF-8 replaced, too long a line clipped."""
+    if b"\r" in line:
+        line = fold(line)
     if len(line) > LINE_LIMIT:
         return clean(line[:LINE_LIMIT].decode(errors="replace")) + CLIPPED
-    line = line.rstrip(b"\r")
-    if b"\r" in line:
-        line = line[line.rindex(b"\r") + 1 :]
     return clean(line.decode(errors="replace"))
 
 
 class LineSplitter:
-    """Cuts chunks of bytes into whole lines. Holds at most `LINE_LIMIT` bytes of an unfinished one."""
+    """Cuts chunks of bytes into whole lines. Of an unfinished one it holds little more than `LINE_LIMIT` bytes."""
 
     def __init__(self) -> None:
         self._rest = b""
-        self._dropping = False
 
     def feed(self, data: bytes) -> bytes:
         """Whole lines, each with its newline, as one block; what is unfinished waits for the next call."""
-        end = data.rfind(b"\n")
-        if end < 0:
-            self._keep(data)
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._rest = _kept(self._rest + data)
             return b""
-        if not self._rest:
-            block = data[: end + 1]
-        else:
-            block = self._rest + data[: end + 1]
-        self._rest, self._dropping = b"", False
-        self._keep(data[end + 1 :])
+        block = self._rest + data[:end] if self._rest else data[:end]
+        self._rest = _kept(data[end:])
         return block
 
     def finish(self) -> bytes:
         """The last line, where the log ends without a newline."""
-        block, self._rest, self._dropping = self._rest, b"", False
+        block, self._rest = self._rest, b""
         return block
 
-    def _keep(self, data: bytes) -> None:
-        if self._dropping:
-            return
-        self._rest += data
-        if len(self._rest) > LINE_LIMIT + 1:  # one more than the limit, so that the clipping shows
-            self._rest, self._dropping = self._rest[: LINE_LIMIT + 1], True
+
+def _kept(rest: bytes) -> bytes:
+    """As much of an unfinished line as its end may still need: progress bars that were rewritten are not."""
+    if len(rest) <= LINE_LIMIT:
+        return rest
+    shown = fold(rest)[: LINE_LIMIT + 1]  # one more than the limit, so that the clipping shows
+    return shown + b"\r" if rest.endswith(b"\r") else shown

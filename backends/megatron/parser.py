@@ -1,216 +1,215 @@
 """The incremental parser: bytes of a log in, typed events out.
 
 Whatever is not understood is ignored, never an exception. Cutting the bytes at any other place gives the same events
-(only the batches of iteration lines are cut elsewhere).
+(only the batches of iteration lines are cut elsewhere). `LineReader` says what a line means; here is only what makes it
+quick: iteration lines that look alike are read as columns, and lines that meant nothing are known when they come again.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from io import BytesIO
 
-from backends.megatron.alerts import Alarm
-from backends.megatron.errors import ErrorCollector
-from backends.megatron.events import Argument, Error, Event, IterationBatch, Milestone, Value
-from backends.megatron.iteration import IterationLine, LinePattern, pattern_of, read_iteration
-from backends.megatron.lines import LineSplitter, decode, strip_prefixes
-from backends.megatron.plain_events import read_plain
-from backends.megatron.timers import TimerReader
+from backends.megatron.columns import DIGITS_TO_0, LinePattern, Rows, pattern_of
+from backends.megatron.events import Error, Event, IterationBatch, Timers
+from backends.megatron.line_reader import LineReader
+from backends.megatron.lines import LineSplitter
 
-# A line without any of these words holds no event. Most blocks of a noisy log hold few of them, so the words are looked
-# for in the whole block first and then only those that it holds in each line.
-WORDS = (
-    b"iteration", b"heckpoint", b"rror", b"xception", b"Interrupt", b"datetime", b"oss at ", b"memory", b"billions", b"world size",
-    b" ...", b"(ms)", b"FATAL", b"signal ", b"noticed that", b"detected that", b"xit code", b"Traceback", b"Running on http",
-    b"Serving Flask", b"parameters on", b"metadata", b"Watchdog", b"slots", b"Duplicate", b"ABORT", b" rank ", b"random", b"NaN",
-    b"Unexpected result", b"No space", b"quota", b"requires", b"Address", b"terminat", b"mmap", b"client socket", b"setup",
-    b"raining", b"program exit", b"--- ",
-)  # fmt: skip
-INFINITE_OR_NAN = (b": nan", b": NAN", b": NaN", b": inf", b": INF", b": -inf", b": -INF")
+BLOCK = 2**18  # bytes read at once: what fits the processor's caches is read fastest
 PATTERNS_KEPT = 8
+ALIKE = 3  # lines of one form that are worth a pattern
+DEPTH = 4  # forms of iteration lines that may interleave in one block
+KNOWN = 20_000  # forms of lines without meaning that are remembered
+SHORT = 400  # bytes; longer lines are not remembered
 
 
 class Parser:
     """Feed it the log's bytes in order; it returns the events that are complete so far.
 
     `lines` counts the lines seen. Errors are held back until what follows them shows how many ranks report the same;
-    `pending_errors` shows them before that, since a job may hang and print nothing more.
+    `pending_errors` shows them before that, since a job may hang and print nothing more. Apart from them events come in
+    the order of their (first) lines.
     """
 
     def __init__(self) -> None:
         self.lines = 0
         self._splitter = LineSplitter()
+        self._reader = LineReader()
         self._patterns: list[LinePattern] = []
-        self._alarm = Alarm()
-        self._errors = ErrorCollector()
-        self._timers = TimerReader()
-        self._in_arguments = False
-        self._iteration = -1
+        self._current: LinePattern | None = None
+        self._forms: Counter[bytes] = Counter()
+        self._meaningless: set[bytes] = set()
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events of all lines that `data` completes, in the order of their lines."""
-        block = self._splitter.feed(data)
-        return list(self._block(block)) if block else []
+        """The events of all lines that `data` completes."""
+        events: list[Event] = []
+        for start in range(0, len(data), BLOCK):
+            if block := self._splitter.feed(data[start : start + BLOCK]):
+                events += self._block(block)
+        return events
 
     def finish(self) -> list[Event]:
         """The events of the last line and of what was held back. The log ends here."""
         rest = self._splitter.finish()
-        events = list(self._block(rest)) if rest else []
-        events += self._timers.finish()
-        events += self._errors.flush()
-        return events
+        events = list(self._block(rest + b"\n")) if rest else []
+        return events + self._reader.finish()
 
     def pending_errors(self) -> list[Error]:
         """Errors that were seen but not yet returned: more ranks may still report them."""
-        return self._errors.pending()
+        return self._reader.pending_errors()
 
     def _block(self, block: bytes) -> Iterator[Event]:
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        first, self.lines = self.lines + 1, self.lines + len(lines)
-        wanted = range(len(lines)) if _all_iterations(lines) else _with_words(block, lines)
-        run: list[int] = []
-        for i in wanted:
-            if b"iteration" in lines[i] and b"|" in lines[i] and b"loss at" not in lines[i]:
-                run.append(i)
-                continue
-            if run:
-                yield from self._run(lines, run, first)
-                run = []
-            yield from self._line(lines[i], first + i)
-        if run:
-            yield from self._run(lines, run, first)
+        first = self.lines + 1
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
+        if self._current is not None and (rows := self._current.read(block)) is not None:
+            self.lines += len(rows) + sum(gap.count(b"\n") for gap in rows.gaps if gap)
+            yield from self._rows(rows, first, 0)
+            return
+        self._current = None
+        if times := self._flood(block):
+            self.lines += times
+            return
+        lines = BytesIO(block).readlines()
+        self.lines += len(lines)
+        yield from self._plain(lines, first, 0)
 
-    # Iteration lines
+    # Iteration lines that look alike
 
-    def _run(self, lines: Sequence[bytes], run: Sequence[int], first: int) -> Iterator[Event]:
-        """Consecutive candidates for iteration lines: as columns where they look alike, else one by one."""
-        raw = [lines[i] for i in run]
-        numbers: Sequence[int] = (
-            range(first + run[0], first + run[-1] + 1)
-            if run[-1] - run[0] + 1 == len(run)
-            else [first + i for i in run]
-        )
-        done = 0
-        while done < len(raw):
-            taken = yield from self._columns(raw[done:] if done else raw, numbers[done:])
-            if not taken:
-                yield from self._line(raw[done], numbers[done])
-                taken = 1
-            done += taken
+    def _rows(self, rows: Rows, first: int, depth: int) -> Iterator[Event]:
+        """`rows` as batches that end only where something happens between two lines; then what stands in the gaps."""
+        if not rows.gaps[0]:
+            yield from self._reader.before_rows()
+        breaks = [i for i, gap in enumerate(rows.gaps) if gap] if any(rows.gaps) else []
+        numbers = _numbers(rows.gaps, breaks, len(rows), first)
+        done, held = 0, list[Event]()
+        for i in breaks:
+            gap = rows.gaps[i]
+            if b"iteration" in gap or b"world size" in gap:
+                yield from self._batches(rows, numbers, done, i, held)
+                done, held = i, []
+            at_gap = numbers[i] - gap.count(b"\n") if i < len(rows) else numbers[-1] + 1
+            events = list(self._plain(BytesIO(gap).readlines(), at_gap, depth + 1))
+            if i < len(rows):
+                events += self._reader.before_rows()
+            if all(isinstance(event, Timers) for event in events):
+                held += events
+            else:
+                yield from self._batches(rows, numbers, done, i, held)
+                yield from events
+                done, held = i, []
+        yield from self._batches(rows, numbers, done, len(rows), held)
 
-    def _columns(self, raw: Sequence[bytes], numbers: Sequence[int]) -> Generator[Event, None, int]:
-        """Read as many lines from the front as look like a known sample; returns how many (0: the first is unlike all)."""
-        pattern = self._pattern(raw[0])
-        columns = pattern.read(raw) if pattern else None
-        if pattern and columns is None:
-            count = next((i for i, line in enumerate(raw) if not pattern.fits(line)), len(raw))
-            raw = raw[:count]
-            columns = pattern.read(raw) if raw else None
-        if columns is None:
-            return 0
-        _, rank = strip_prefixes(decode(raw[0][:200]))
-        has_nan = _may_be_nan(raw)
-        cuts = [0, *_restarts(columns.iterations, self._iteration), len(raw)]
-        for start, stop in itertools.pairwise(cuts):
-            part = slice(start, stop)
-            batch = IterationBatch(
-                numbers[part],
-                [rank] * (stop - start),
-                columns.times[part],
-                columns.iterations[part],
-                columns.train_iters[part],
-                {name: column[part] for name, column in columns.values.items()},
-            )
-            yield from self._batch(batch, has_nan)
-        return len(raw)
+    def _batches(
+        self, rows: Rows, numbers: Sequence[int], start: int, stop: int, held: list[Event]
+    ) -> Iterator[Event]:
+        """Lines `start` … `stop` - 1 of `rows`, one batch as long as the iteration rises, `held` sorted in between."""
+        events: list[Event] = []
+        if start < stop:
+            cuts = [start, *_restarts(rows.iterations, start, stop), stop]
+            for part in itertools.starmap(slice, itertools.pairwise(cuts)):
+                columns = {name: column[part] for name, column in rows.values.items()}
+                batch = IterationBatch(
+                    numbers[part],
+                    [rows.rank] * (part.stop - part.start),
+                    rows.times[part],
+                    rows.iterations[part],
+                    rows.train_iters[part],
+                    columns,
+                )
+                events += self._reader.take(batch)
+        yield from sorted(events + held, key=lambda event: event.line) if held else events
 
     def _pattern(self, line: bytes) -> LinePattern | None:
-        """The pattern that fits `line`, most recently used first; a new one is made of the line itself."""
+        """The pattern that fits `line`, most recently used first; one is made of a form that was seen some times."""
         for i, pattern in enumerate(self._patterns):
             if pattern.fits(line):
-                if i:
-                    self._patterns.insert(0, self._patterns.pop(i))
+                self._patterns.insert(0, self._patterns.pop(i))
                 return pattern
-        made = pattern_of(line)
-        if made is not None:
-            self._patterns.insert(0, made)
-            del self._patterns[PATTERNS_KEPT:]
+        form = bytes(line.translate(None, b"0123456789+-.E "))
+        if len(self._forms) > KNOWN:
+            self._forms.clear()
+        self._forms[form] += 1
+        if self._forms[form] % ALIKE or not (made := pattern_of(line[:-1])):
+            return None
+        self._patterns.insert(0, made)
+        del self._patterns[PATTERNS_KEPT:]
         return made
 
-    def _batch(self, batch: IterationBatch, has_nan: bool) -> Iterator[Event]:
-        yield from self._timers.finish()
-        yield from self._errors.flush()
-        self._iteration = batch.iterations[-1]
-        yield batch
-        yield from self._alarm.check(batch, has_nan)
+    # All other lines
 
-    # Other lines
+    def _plain(self, lines: list[bytes], first: int, depth: int) -> Iterator[Event]:
+        """The events of lines, each with its newline; what means nothing, and has been seen before, is passed by."""
+        i = -1
+        for candidate in self._candidates(lines):
+            if candidate <= i:
+                continue
+            i = candidate
+            while i < len(lines):
+                line = lines[i]
+                if depth < DEPTH and b"iteration" in line and (pattern := self._pattern(line)):
+                    rows = pattern.read(b"".join(lines[i:]))
+                    if rows is not None:
+                        self._current = pattern
+                        yield from self._rows(rows, first + i, depth + 1)
+                        return
+                yield from self._reader.read(line[:-1], first + i)
+                if self._reader.idle:
+                    if self._reader.meant_nothing:
+                        self._remember(line)
+                    break
+                i += 1  # whatever comes next may belong to what is open
 
-    def _line(self, raw: bytes, number: int) -> Iterator[Event]:
-        text, rank = strip_prefixes(decode(raw))
-        yield from self._text(text, number, rank)
-
-    def _text(self, text: str, number: int, rank: int | None) -> Iterator[Event]:
-        while text:
-            found = read_iteration(text)
-            if found is None:
-                yield from self._other(text, number, rank)
-                return
-            yield from self._batch(_one(found, number, rank), has_nan=True)
-            text = found.rest
-
-    def _other(self, text: str, number: int, rank: int | None) -> Iterator[Event]:
-        timers = self._timers.read(text, number, rank)
-        if timers is not None:
-            yield from timers
+    def _candidates(self, lines: Sequence[bytes]) -> Iterator[int]:
+        """Which lines may mean something by themselves."""
+        known = self._meaningless
+        if not self._reader.idle:
+            yield 0
+        elif known.issuperset(lines):
             return
-        yield from self._timers.finish()
-        if self._errors.read(text, number, rank):
+        for i in [i for i, line in enumerate(lines) if line not in known]:
+            line = lines[i]
+            if line not in known and line.translate(DIGITS_TO_0) not in known:
+                yield i
+
+    def _flood(self, block: bytes) -> int:
+        """How often `block` says one line that means nothing; 0 when it says anything else."""
+        line = block[: block.index(b"\n") + 1]
+        times, rest = divmod(len(block), len(line))
+        is_flood = not rest and line in self._meaningless and self._reader.idle and block == line * times
+        return times if is_flood else 0
+
+    def _remember(self, line: bytes) -> None:
+        """Lines like this, whatever their numbers, mean nothing."""
+        if len(line) > SHORT or b"iteration" in line:
             return
-        event = read_plain(text, number, rank)
-        if event is None or (isinstance(event, Argument) and not self._in_arguments):
-            return
-        if isinstance(event, Milestone):
-            if event.name in ("arguments", "arguments end"):
-                self._in_arguments = event.name == "arguments"
-                if not self._in_arguments:
-                    return
-            elif event.name == "distributed":
-                yield from self._errors.flush()
-                self._iteration = -1
-        yield event
+        if len(self._meaningless) > KNOWN:
+            self._meaningless.clear()
+        self._meaningless.add(line)
+        self._meaningless.add(line.translate(DIGITS_TO_0))
 
 
-def _all_iterations(lines: Sequence[bytes]) -> bool:
-    """Whether a big block holds nothing but candidates for iteration lines, so that the gate need not be asked."""
-    return len(lines) > 64 and all(b" iteration " in line for line in lines)
+def _numbers(gaps: Sequence[bytes], breaks: Sequence[int], rows: int, first: int) -> Sequence[int]:
+    """The line numbers of `rows` iteration lines with `gaps` before them."""
+    if not breaks or breaks[0] == rows:
+        return range(first, first + rows)
+    numbers, done = array("q"), 0
+    for i in [*breaks, rows]:
+        if i > rows or (i == rows and done == rows):
+            continue
+        numbers.extend(range(first, first + i - done))
+        first += i - done
+        if i < rows:
+            first += gaps[i].count(b"\n")
+        done = i
+    return numbers
 
 
-def _with_words(block: bytes, lines: Sequence[bytes]) -> list[int]:
-    """Which lines may hold an event."""
-    words = [word for word in WORDS if word in block]
-    return [i for i, line in enumerate(lines) if any(word in line for word in words)] if words else []
-
-
-def _may_be_nan(raw: Sequence[bytes]) -> bool:
-    joined = b"\n".join(raw)
-    return any(word in joined for word in INFINITE_OR_NAN)
-
-
-def _one(found: IterationLine, number: int, rank: int | None) -> IterationBatch:
-    columns: dict[str, Sequence[Value]] = {name: [value] for name, value in found.values.items()}
-    return IterationBatch([number], [rank], [found.time], [found.iteration], [found.train_iters], columns)
-
-
-def _restarts(iterations: Sequence[int], previous: int) -> list[int]:
-    """Where the iteration goes back: a new attempt begins there."""
-    if iterations[0] > previous and all(map(int.__lt__, iterations[:-1], iterations[1:])):
+def _restarts(iterations: Sequence[int], start: int, stop: int) -> list[int]:
+    """Where, between `start` and `stop`, the iteration does not rise: another attempt begins there."""
+    if isinstance(iterations, range):
         return []
-    cuts: list[int] = []
-    for i, iteration in enumerate(iterations):
-        if i and iteration <= previous:
-            cuts.append(i)
-        previous = iteration
-    return cuts
+    return [i for i in range(start + 1, stop) if iterations[i] <= iterations[i - 1]]

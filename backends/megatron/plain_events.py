@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from backends.megatron.events import (
-    Alert,
     Argument,
     Checkpoint,
     CheckpointAction,
@@ -59,7 +58,6 @@ STARTS = {
     "skipping training": "training skipped",
     "* Serving Flask app": "server",
 }
-_START = re.compile("|".join(re.escape(words) for words in sorted(STARTS, key=len, reverse=True)))
 
 
 def _dated(m: Match, line: int, rank: int | None) -> Event:
@@ -124,10 +122,6 @@ def _activation(m: Match, line: int, rank: int | None) -> Event:
     return Memory(line, rank, None, {"activation per transformer layer": float(m["mb"])})
 
 
-def _start(m: Match, line: int, rank: int | None) -> Event:
-    return Milestone(line, rank, STARTS[m["start"]])
-
-
 def _named(name: str) -> Make:
     def make(m: Match, line: int, rank: int | None) -> Event:
         return Milestone(line, rank, name)
@@ -135,7 +129,7 @@ def _named(name: str) -> Make:
     return make
 
 
-def _argument(m: Match, line: int, rank: int | None) -> Event:
+def _argument(m: Match, line: int, rank: int | None) -> Argument:
     return Argument(
         line,
         rank,
@@ -146,6 +140,11 @@ def _argument(m: Match, line: int, rank: int | None) -> Event:
 
 def _signalled(m: Match, line: int, rank: int | None) -> Event:
     return Exit(line, rank, m[0].strip(), signal=int(m["signal"]))
+
+
+def _torchrun(m: Match, line: int, rank: int | None) -> Event:
+    code = int(m["code"])
+    return Exit(line, rank, m[0].strip(), *((code, None) if code >= 0 else (None, -code)))
 
 
 def _exit_code(m: Match, line: int, rank: int | None) -> Event:
@@ -164,58 +163,58 @@ def _failed_quietly(m: Match, line: int, rank: int | None) -> Event:
     return Checkpoint(line, rank, "failed", None, m[0].strip())
 
 
-def _random_weights(m: Match, line: int, rank: int | None) -> Event:
-    return Alert(
-        line,
-        rank,
-        "random-weights",
-        "No checkpoint was loaded: training starts from random weights.",
-        "Normal for a first run. If a resume was meant, stop it: --load must point at the folder that holds latest_checkpointed_iteration.txt.",
-        severity="info",
-    )
-
-
-IT = r"\s+(?P<iteration>\d+)"
-RULES: tuple[tuple[re.Pattern[str], Make], ...] = tuple(
-    (re.compile(pattern), make)
-    for pattern, make in (
-        (DATETIME, _dated),
-        (r"validation(?P<set>-[^ ]+)? loss at (?P<where>[^|]*)\|(?P<values>.*)", _validation),
-        (rf"^\s*{STAMP}(?:global rank \d+ is )?saving checkpoint at iteration{IT} to (?P<path>.*?)(?: in \w+ format)?\s*$", _checkpoint("saving")),
-        (rf"^\s*{STAMP}successfully saved (?:local )?checkpoint (?:from|at) iteration{IT}(?: to (?P<path>.*?))?(?: \[ .*\])?\s*$", _checkpoint("saved")),
-        (rf"^\s*{STAMP}scheduled an async checkpoint save at iteration{IT} to (?P<path>.*?)\s*$", _checkpoint("queued")),
-        (rf"^\s*{STAMP}successfully saved (?P<path>/\S+|\S+\.pt)\s*$", _checkpoint("saved")),
-        (rf"^\s*{STAMP}successfully loaded checkpoint from (?P<path>.*?)(?: \[ .*?\])? at iteration{IT}", _checkpoint("loaded")),
-        (rf"^\s*{STAMP}loading (?:distributed |release )?checkpoint from (?P<path>.*?)(?: at iteration{IT})?\s*$", _checkpoint("loading")),
-        (r"could not find the metadata file (?P<path>.*?)\s*$", _checkpoint("missing")),
-        (r"will not load any checkpoints and will start from random", _random_weights),
-        (r"could not load the checkpoint\b|ERROR: Invalid metadata file .*|Unable to load (?:optimizer|rng state) from checkpoint.*", _failed_quietly),
-        (r"--exit-on-missing-checkpoint' set \.\.\. exiting", _exited),
-        (r"Number of (?:active )?(?P<words>parameters in [\w ]+?|Total number of parameters) in billions:\s+(?P<billions>[\d.]+)", _parameters),
-        (r"(?P<words>Total) number of (?:active )?parameters in billions: +(?P<billions>[\d.]+)", _parameters),
-        (r"> number of parameters on (?:\(tensor, pipeline\) )?model parallel rank (?P<where>\([\d, ]+\)|\d+): (?P<count>\d+)", _shard),
-        (r"(?:\[Rank (?P<rank>\d+)\] )?\(?after (?P<iteration>\d+) iterations\)? memory \((?P<unit>MB|GB)\) \|(?P<values>.*)", _memory),
-        (r"Theoretical memory footprints: (?P<values>.*)", _theoretical),
-        (r"Activation memory footprint per transformer layer: (?P<mb>[\d.]+) MB", _activation),
-        (r"^-+ arguments -+$", _named("arguments")),
-        (r"^-+ end of arguments -+$", _named("arguments end")),
-        (r"^  (?P<name>[A-Za-z_]\w*) (?:\.+ ?|  ?)(?P<value>.*)$", _argument),
-        (r"^\s*> building (?P<kind>\S+) tokenizer", _named("tokenizer")),
-        (r"^\s*building \S+ model \.\.\.", _named("model")),
-        (r"^\s*\* Running on http://", _named("ready")),
-        (rf"^\s*(?P<start>{_START.pattern})", _start),
-        (r"(?:prterun|mpirun) noticed that process rank \d+ .*?exited on signal (?P<signal>\d+).*", _signalled),
-        (r"^\s*signal (?P<signal>\d+) \(\w[\w ]*\)\.\s*$", _signalled),
-        (r"^\s*Exit code:\s+(?P<status>\d+)\s*$", _exit_code),
-        (r"destroy_process_group\(\) was not called before program exit", _ending),
-        (r"exiting the program at iteration \d+|>>> autoresume termination request found!|>>> training terminated\. Returning|Exiting during evaluation, timelimit reached", _exited),
-    )
+IT = r"\s+(?P<iteration>\d{1,18})"
+SAVED = r"successfully saved "
+NUMBER_OF = " in billions: "
+# (words that the line must hold, the pattern, what to make of it); the words are quick to look for.
+_TABLE: tuple[tuple[str, str, Make], ...] = (
+    ("datetime: ", DATETIME, _dated),
+    ("loss at ", r"(?<![\w-])validation(?P<set>-[^ ]+)? loss at (?P<where>[^|]*)\|(?P<values>.*)", _validation),
+    ("saving checkpoint at", rf"^\s*{STAMP}(?:global rank \d+ is )?saving checkpoint at iteration{IT} to (?P<path>.*?)(?: in \w+ format)?\s*$", _checkpoint("saving")),
+    (SAVED, rf"^\s*{STAMP}successfully saved (?:local )?checkpoint (?:from|at) iteration{IT}(?: to (?P<path>.*?))?(?: \[ .*\])?\s*$", _checkpoint("saved")),
+    ("scheduled an async", rf"^\s*{STAMP}scheduled an async checkpoint save at iteration{IT} to (?P<path>.*?)\s*$", _checkpoint("queued")),
+    (SAVED, rf"^\s*{STAMP}successfully saved (?P<path>/\S+|\S+\.pt)\s*$", _checkpoint("saved")),
+    ("successfully loaded checkpoint", rf"^\s*{STAMP}successfully loaded checkpoint from (?P<path>.*?)(?: \[ .*?\])? at iteration{IT}", _checkpoint("loaded")),
+    ("loading ", rf"^\s*{STAMP}loading (?:distributed |release )?checkpoint from (?P<path>.*?)(?: at iteration{IT})?\s*$", _checkpoint("loading")),
+    ("could not find the metadata file", r"could not find the metadata file (?P<path>.*?)\s*$", _checkpoint("missing")),
+    ("could not load the checkpoint", r".*could not load the checkpoint.*", _failed_quietly),
+    ("Invalid metadata file", r".*ERROR: Invalid metadata file .*", _failed_quietly),
+    ("Unable to load ", r".*Unable to load (?:optimizer|rng state) from checkpoint.*", _failed_quietly),
+    ("exit-on-missing-checkpoint' set", r">> '--exit-on-missing-checkpoint' set \.\.\. exiting.*", _exited),
+    (NUMBER_OF, r"Number of (?:active )?(?P<words>parameters in [\w ]+?|Total number of parameters) in billions:\s+(?P<billions>\d[\d.]*)", _parameters),
+    (NUMBER_OF, r"(?P<words>Total) number of (?:active )?parameters in billions: +(?P<billions>\d[\d.]*)", _parameters),
+    ("number of parameters on", r"> number of parameters on (?:\(tensor, pipeline\) )?model parallel rank (?P<where>\([\d, ]+\)|\d+): (?P<count>\d{1,18})", _shard),
+    (" memory (", r"(?:\[Rank (?P<rank>\d{1,7})\] )?\(?after (?P<iteration>\d{1,18}) iterations\)? memory \((?P<unit>MB|GB)\) \|(?P<values>.*)", _memory),
+    ("Theoretical memory", r"Theoretical memory footprints: (?P<values>.*)", _theoretical),
+    ("Activation memory", r"Activation memory footprint per transformer layer: (?P<mb>\d[\d.]*) MB", _activation),
+    (" arguments ---", r"^-+ arguments -+$", _named("arguments")),
+    (" end of arguments ---", r"^-+ end of arguments -+$", _named("arguments end")),
+    (" tokenizer", r"^\s*> building \S+ tokenizer", _named("tokenizer")),
+    (" model ...", r"^\s*building \S+ model \.\.\.", _named("model")),
+    ("* Running on http", r"^\s*\* Running on https?://", _named("ready")),
+    ("exited on signal", r"(?:prterun|mpirun) noticed that process rank \d+ .*?exited on signal (?P<signal>\d{1,4}).*", _signalled),
+    ("signal ", r"^\s*signal (?P<signal>\d{1,4}) \(\w[\w ]*\)\.\s*$", _signalled),
+    ("Exit code:", r"^\s*Exit code:\s+(?P<status>\d{1,9})\s*$", _exit_code),
+    ("exitcode ", r"^\s*exitcode\s*: (?P<code>-?\d{1,9}) \(pid.*", _torchrun),
+    ("destroy_process_group() was not called before program exit", r"destroy_process_group\(\)", _ending),
+    ("exiting the program at iteration", r"exiting the program at iteration \d+", _exited),
+    (">>> ", r">>> autoresume termination request found!|>>> training terminated\. Returning", _exited),
+    ("Exiting during evaluation", r"Exiting during evaluation, timelimit reached", _exited),
+    *((words, rf"^\s*{re.escape(words)}", _named(name)) for words, name in STARTS.items()),
 )  # fmt: skip
+RULES = tuple((words, re.compile(pattern), make) for words, pattern, make in _TABLE)
+ARGUMENT = re.compile(r"^  (?P<name>[A-Za-z_]\w*) (?:\.+ ?|  ?)(?P<value>.*)$")
 
 
 def read_plain(text: str, line: int, rank: int | None) -> Event | None:
     """The event of one clean line without its launcher prefix, or None."""
-    for pattern, make in RULES:
-        if match := pattern.search(text):
+    for words, pattern, make in RULES:
+        if words in text and (match := pattern.search(text)):
             return make(match, line, rank)
     return None
+
+
+def read_argument(text: str, line: int, rank: int | None) -> Argument | None:
+    """The argument of a line of the argument block, or None."""
+    match = ARGUMENT.match(text)
+    return _argument(match, line, rank) if match else None

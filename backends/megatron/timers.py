@@ -8,10 +8,12 @@ from backends.megatron.events import Timers
 from backends.megatron.iteration import read_value
 
 HEADER = re.compile(r"^\s*(?:\(min, max\) time|max time|times) across ranks \(ms\):\s*$")
-PAIR = re.compile(r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: \((?P<low>[\d.]+), (?P<high>[\d.]+)\)\s*$")
-SINGLE = re.compile(r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: (?P<value>[\d.]+)\s*$")
+PAIR = re.compile(
+    r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: \((?P<low>\d+(?:\.\d+)?), (?P<high>\d+(?:\.\d+)?)\)\s*$"
+)
+SINGLE = re.compile(r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: (?P<value>\d+(?:\.\d+)?)\s*$")
 NAME = re.compile(r"^\s{2,}(?P<name>[\w/\-.]+):\s*$")
-RANK = re.compile(r"^\s{2,}rank +\d+: (?P<value>[\d.]+)\s*$")
+RANK = re.compile(r"^\s{2,}rank +\d+: (?P<value>\d+(?:\.\d+)?)\s*$")
 LINE = re.compile(r"^\s*time \(ms\) \|(?P<fields>.*)$")
 
 
@@ -22,6 +24,11 @@ class TimerReader:
         self._at: tuple[int, int | None] | None = None
         self._values: dict[str, tuple[float, float]] = {}
         self._name = ""
+
+    @property
+    def reading(self) -> bool:
+        """Whether a block is open."""
+        return self._at is not None
 
     def read(self, text: str, line: int, rank: int | None) -> list[Timers] | None:
         """None: the line is none of a timer (but may have ended a block: call `finish` first). Else the events so far."""

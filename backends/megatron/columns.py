@@ -1,0 +1,242 @@
+"""Millions of iteration lines as columns, without an object a line.
+
+A sample line's own keys make one regular expression; `split` by it gives every value and every gap between the lines in
+one list, and columns are slices of that list. What fits no expression is left to `iteration`.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from backends.megatron.events import Value
+from backends.megatron.iteration import in_unit, name_of, read_iteration, read_value
+from backends.megatron.lines import decode, strip_prefixes
+
+SAMPLE = re.compile(
+    rb"(?P<before>[^|\n]*?)(?:\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?"
+    rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*?\|)(?P<after> *)"
+)
+SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?): +([^ |\n]+) \|")
+DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
+ENOUGH = 256  # lines in a block that show which columns are constant
+
+
+class IsoTimes(Sequence["str | None"]):
+    """Time stamps as they stand in the log, all of one width, made ISO when asked for."""
+
+    def __init__(self, stamps: bytes, width: int) -> None:
+        self._stamps, self._width = stamps, width
+
+    def __len__(self) -> int:
+        return len(self._stamps) // self._width
+
+    @overload
+    def __getitem__(self, index: int) -> str | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str | None]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str | None] | None:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                return [self[i] for i in range(start, stop, step)]
+            return IsoTimes(self._stamps[start * self._width : stop * self._width], self._width)
+        at = range(len(self))[index] * self._width
+        return self._stamps[at : at + self._width].decode().replace(" ", "T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Iteration lines of one block. `gaps` has one entry more than there are lines: the bytes before each, and after all."""
+
+    rank: int | None
+    times: Sequence[str | None]
+    iterations: Sequence[int]
+    train_iters: Sequence[int]
+    values: dict[str, Sequence[Value]]
+    gaps: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.iterations)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the sample. `constant`: the bytes that all lines have there, None where they differ."""
+
+    printed: bytes
+    sample: bytes
+    constant: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.printed.decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An expression for whole lines and the fields that it reads: its groups, after stamp and iteration, are those not constant."""
+
+    expression: re.Pattern[bytes]
+    fields: tuple[Field, ...]
+
+    def split(self, block: bytes) -> list[list[bytes]]:
+        """The gaps, then one list a group. There are no groups when no line fits."""
+        parts = self.expression.split(block)
+        width = self.expression.groups + 1
+        return [parts] if len(parts) == 1 else [parts[i::width] for i in range(width)]
+
+
+class LinePattern:
+    """Reads lines that look exactly like a sample: same prefix, same keys in the same order."""
+
+    def __init__(self, sample: re.Match[bytes], fields: tuple[Field, ...]) -> None:
+        self._sample = sample
+        self._stamp: bytes | None = sample["stamp"]
+        self._train_iters = int(sample["train_iters"])
+        self.rank = strip_prefixes(decode(sample["before"]))[1]
+        self._varying = set[bytes]()  # constant once, not any more
+        self._loose = self._form(fields)
+        self._strict = self._loose  # with constants
+
+    def _form(self, fields: tuple[Field, ...]) -> Form:
+        """Constants are letters of the expression: no group, no object, no conversion."""
+        parts = [re.escape(self._sample["before"])]
+        if self._stamp:
+            parts.append(rb"\[([^\]\n]{%d})\] " % len(self._stamp))
+        parts.append(rb"iteration +(\d{1,18})/ *" + self._sample["train_iters"] + rb" \|")
+        for field in fields:
+            value = rb"([^ |\n]+)" if field.constant is None else re.escape(field.constant)
+            parts.append(b" " + re.escape(field.printed) + rb": +" + value + rb" \|")
+        return Form(re.compile(b"".join(parts) + self._sample["after"] + rb"\n"), fields)
+
+    def fits(self, line: bytes) -> bool:
+        """Whether `line` (with its newline) can be read."""
+        return self._loose.expression.fullmatch(line) is not None
+
+    def read(self, block: bytes) -> Rows | None:
+        """All lines in `block` that fit. None when there are none, or when they cannot be told from what is around them."""
+        form = self._strict
+        gaps, *texts = form.split(block)
+        filled = [gap for gap in gaps if gap]
+        if form is not self._loose and any(map(self._loose.expression.search, filled)):
+            form = self._loose  # some lines differ in what was constant until now
+            gaps, *texts = form.split(block)
+            filled = [gap for gap in gaps if gap]
+            self._loosen(texts)
+        if not texts or not all(gap.endswith(b"\n") for gap in filled):
+            return None
+        times = self._times(texts.pop(0)) if self._stamp else [None] * len(texts[0])
+        try:
+            iterations = linear(array("q", map(int, texts[0])))
+            columns = _columns(form.fields, texts[1:], len(iterations))
+        except (ValueError, OverflowError):
+            return None
+        if times is None:
+            return None
+        if len(iterations) >= ENOUGH and form is self._loose:
+            self._tighten(texts[1:])
+        train_iters = array("q", [self._train_iters]) * len(iterations)
+        return Rows(self.rank, times, iterations, train_iters, columns, gaps)
+
+    def _loosen(self, texts: list[list[bytes]]) -> None:
+        """Forget the constants; remember which of them are none, as these texts of all fields show."""
+        for field, column in zip(self._strict.fields, texts[-len(self._strict.fields) :], strict=True):
+            if field.constant is not None and any(text != field.constant for text in column):
+                self._varying.add(field.printed)
+        self._strict = self._loose
+
+    def _tighten(self, texts: list[list[bytes]]) -> None:
+        """Make constants of the fields that are so in a long block, given the texts of all fields."""
+        fields = tuple(
+            Field(field.printed, field.sample, column[0])
+            if field.printed not in self._varying and column.count(column[0]) == len(column)
+            else field
+            for field, column in zip(self._loose.fields, texts, strict=True)
+        )
+        if fields != self._loose.fields:
+            self._strict = self._form(fields)
+
+    def _times(self, stamps: list[bytes]) -> IsoTimes | None:
+        assert self._stamp is not None
+        joined, shape = b"".join(stamps), self._stamp.translate(DIGITS_TO_0)
+        if joined.translate(DIGITS_TO_0) != shape * len(stamps):
+            return None
+        return IsoTimes(joined, len(shape))
+
+
+def pattern_of(line: bytes) -> LinePattern | None:
+    """The pattern of a sample line without its newline; None when the line is not of a plain form."""
+    match = SAMPLE.fullmatch(line)
+    if match is None:
+        return None
+    found = list(SAMPLE_FIELD.finditer(match["fields"]))
+    if not found or sum(len(field[0]) for field in found) != len(match["fields"]):
+        return None  # something else stands between or behind the fields
+    names = [name_of(field[1].decode(errors="replace")) for field in found]
+    if len(set(names)) != len(names) or not line.isascii():
+        return None
+    pattern = LinePattern(match, tuple(Field(field[1], field[2]) for field in found))
+    return pattern if _agrees(pattern, line) else None
+
+
+def _agrees(pattern: LinePattern, line: bytes) -> bool:
+    """Whether the pattern reads its own sample as `read_iteration` does."""
+    rows, one = pattern.read(line + b"\n"), read_iteration(strip_prefixes(decode(line))[0])
+    if rows is None or one is None or one.before or one.rest or rows.times[0] != one.time:
+        return False
+    values = {name: column[0] for name, column in rows.values.items()}
+    return repr((rows.iterations[0], rows.train_iters[0], values)) == repr(
+        (one.iteration, one.train_iters, one.values)
+    )
+
+
+def linear(numbers: array[int]) -> Sequence[int]:
+    """`numbers`, as a range where they rise evenly."""
+    if len(numbers) > 1 and (step := numbers[1] - numbers[0]) > 0:
+        line = range(numbers[0], numbers[-1] + 1, step)
+        if len(line) == len(numbers) and array("q", line) == numbers:
+            return line
+    return numbers
+
+
+def _columns(fields: Sequence[Field], texts: list[list[bytes]], rows: int) -> dict[str, Sequence[Value]]:
+    """The columns of `fields`; `texts` has one list for each that is not constant. Raises ValueError, OverflowError."""
+    varying = iter(texts)
+    return {
+        field.name: _repeated(field.printed.decode(), field.constant, rows)
+        if field.constant is not None
+        else _column(field, next(varying))
+        for field in fields
+    }
+
+
+def _repeated(printed: str, text: bytes, rows: int) -> Sequence[Value]:
+    value = in_unit(printed, read_value(text.decode()))
+    if isinstance(value, str):
+        return [value] * rows
+    return array("q" if isinstance(value, int) else "d", [value]) * rows
+
+
+def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
+    """A column of numbers; a list where something is no plain number."""
+    integer = field.sample.lstrip(b"+-").isdigit()
+    convert: Callable[[bytes], float] = int if integer else float
+    try:
+        column = array("q" if integer else "d", map(convert, texts))
+    except (ValueError, OverflowError):
+        return _mixed(field, texts)
+    if field.printed.endswith(b"(s)"):
+        return array(column.typecode, [value * 1000 for value in column])
+    return column
+
+
+def _mixed(field: Field, texts: list[bytes]) -> list[Value]:
+    """Raises ValueError for bytes that cleaning would change."""
+    if not b"".join(texts).decode("ascii").isprintable():
+        raise ValueError("not plain text")
+    printed = field.printed.decode()
+    return [in_unit(printed, read_value(text.decode())) for text in texts]

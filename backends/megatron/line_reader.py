@@ -1,0 +1,201 @@
+"""One line at a time: the reference reading of a log, to which `parser` adds speed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from backends.megatron.alerts import Alarm
+from backends.megatron.errors import ErrorCollector
+from backends.megatron.events import (
+    Alert,
+    Argument,
+    Checkpoint,
+    Error,
+    Event,
+    Exit,
+    IterationBatch,
+    Memory,
+    Milestone,
+    Parameters,
+    Value,
+)
+from backends.megatron.iteration import CONTINUES, IterationLine, read_iteration
+from backends.megatron.lines import decode, strip_prefixes
+from backends.megatron.plain_events import read_argument, read_plain
+from backends.megatron.timers import TimerReader
+
+FAILED_RANK = re.compile(r"noticed that process rank (\d{1,7}) |^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
+RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
+
+
+class LineReader:
+    """Keeps what one line means for the next: an open block of timers or arguments, tracebacks, a wrapped line."""
+
+    def __init__(self) -> None:
+        self.errors = ErrorCollector()
+        self.iteration = -1  # newest of this attempt
+        self._alarm = Alarm()
+        self._timers = TimerReader()
+        self._in_arguments = False
+        self._wrapped: tuple[str, int, int | None] | None = None
+        self._failed_rank: int | None = None
+        self._load: tuple[str, str] = ("", "")  # --load and --save of this attempt
+        self._trained_at = 0  # the first line that only a training run prints after its first iterations
+        self._had_iterations = False
+        self.meant_nothing = True  # of the line last read
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is open that the next line could belong to."""
+        return not (
+            self._in_arguments
+            or self._timers.reading
+            or self.errors.reading
+            or self._wrapped
+            or self._failed_rank is not None
+        )
+
+    def read(self, raw: bytes, line: int) -> list[Event]:
+        """The events of one raw line without its newline. `meant_nothing`: it had no effect at all."""
+        self.meant_nothing = True
+        text, rank = strip_prefixes(decode(raw))
+        if self._wrapped is not None:
+            start, first, first_rank = self._wrapped
+            self._wrapped = None
+            if CONTINUES.match(text):
+                return self._text(f"{start} {text}", first, first_rank, whole=True)
+            return [*self._text(start, first, first_rank, whole=True), *self._text(text, line, rank)]
+        return self._text(text, line, rank)
+
+    def finish(self) -> list[Event]:
+        """The log ends here."""
+        events = self.before_rows()
+        events += self._alarm.finish()
+        if self._trained_at and not self._had_iterations:
+            events.append(_no_iterations(self._trained_at))
+        return sorted(events, key=lambda event: event.line)
+
+    def before_rows(self) -> list[Event]:
+        """An iteration line follows: what was open ends, what was held back is told."""
+        events: list[Event] = []
+        if self._wrapped is not None:
+            (start, first, rank), self._wrapped = self._wrapped, None
+            events += self._text(start, first, rank, whole=True)
+        self._failed_rank = None
+        return [*events, *self._timers.finish(), *self.errors.flush()]
+
+    def take(self, batch: IterationBatch) -> list[Event]:
+        """Iteration lines with rising iterations: `batch` itself and its alerts."""
+        ended: list[Alert] = self._alarm.finish() if batch.iterations[0] <= self.iteration else []
+        self.iteration, self._had_iterations = int(batch.iterations[-1]), True
+        return [*ended, batch, *self._alarm.check(batch)]
+
+    def _text(self, text: str, line: int, rank: int | None, whole: bool = False) -> list[Event]:
+        events: list[Event] = []
+        while text:
+            found = read_iteration(text) if "iteration" in text else None
+            if found is None:
+                return events + self._other(text, line, rank)
+            self.meant_nothing = False
+            if found.wrapped and not whole:
+                self._wrapped = (text, line, rank)
+                return events
+            if found.before:
+                events += self._other(found.before, line, rank)
+            events += self.before_rows()
+            events += self.take(_one(found, line, rank))
+            text = found.rest
+        return events
+
+    def _other(self, text: str, line: int, rank: int | None) -> list[Event]:
+        timers = self._timers.read(text, line, rank)
+        if timers is not None:
+            self.meant_nothing = False
+            return list(timers)
+        events: list[Event] = list(self._timers.finish())
+        if self._in_arguments and (argument := read_argument(text, line, rank)):
+            self._argued(argument)
+            return [*events, argument]
+        was_reading = self.errors.reading
+        of_error = self.errors.read(text, line, rank)
+        if of_error and was_reading and text.startswith(" "):
+            return events
+        if match := FAILED_RANK.search(text):
+            self._failed_rank = int(match[1] or match[2])
+        event = read_plain(text, line, rank)
+        if event is not None:
+            events += self._noticed(event)
+        elif RANDOM_WEIGHTS in text:
+            events.append(_random_weights(line, rank, *self._load))
+        self.meant_nothing = not events and not of_error
+        return events
+
+    def _argued(self, argument: Argument) -> None:
+        load, save = self._load
+        if argument.name == "load":
+            self._load = (argument.value, save)
+        elif argument.name == "save":
+            self._load = (load, argument.value)
+
+    def _noticed(self, event: Event) -> list[Event]:
+        """`event`, and what it means for what comes."""
+        match event:
+            case Milestone(name="arguments" | "arguments end"):
+                self._in_arguments = event.name == "arguments"
+                return [event] if self._in_arguments else []
+            case Milestone(name="distributed"):
+                self.iteration, self._load = -1, ("", "")
+                return [*self.errors.flush(), *self._alarm.finish(), event]
+            case Milestone(name="done") | Checkpoint(action="saved") | Memory(iteration=int()) | Parameters():
+                if not isinstance(event, Parameters) or "total" in event.values:
+                    self._trained_at = self._trained_at or event.line
+            case Exit() if self._failed_rank is not None:
+                rank, self._failed_rank = self._failed_rank, None
+                return [Exit(event.line, rank, event.reason, event.status, event.signal)]
+            case _:
+                pass
+        return [event]
+
+    def pending_errors(self) -> list[Error]:
+        return self.errors.pending()
+
+
+def _one(found: IterationLine, line: int, rank: int | None) -> IterationBatch:
+    columns: dict[str, Sequence[Value]] = {name: [value] for name, value in found.values.items()}
+    return IterationBatch([line], [rank], [found.time], [found.iteration], [found.train_iters], columns)
+
+
+def _random_weights(line: int, rank: int | None, load: str, save: str) -> Alert:
+    """Megatron found no tracker file. Normal where load and save are one folder; else a resume that did not happen."""
+    message = "No checkpoint was loaded: training starts from random weights."
+    remedy = "--load must point at the folder that holds latest_checkpointed_iteration.txt."
+    if load not in ("", "None", save):
+        return Alert(
+            line,
+            rank,
+            "random-weights",
+            f"{message} --load asked for {load}.",
+            f"Stop it. {remedy}",
+            None,
+            "error",
+        )
+    return Alert(
+        line,
+        rank,
+        "random-weights",
+        message,
+        f"Normal for a first run. If a resume was meant, stop it: {remedy}",
+    )
+
+
+def _no_iterations(line: int) -> Alert:
+    return Alert(
+        line,
+        None,
+        "no-iteration-lines",
+        "This log shows a run that trained, but no iteration line.",
+        "The last rank prints them: open the log of the last node.",
+        None,
+        "info",
+    )
