@@ -16,7 +16,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)  # mkstemp's 0600 would hide a run from the colleague who watches it
+            # mkstemp's 0600 would hide a run from the colleague who watches it.
+            os.fchmod(file.fileno(), 0o644)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -137,16 +137,19 @@ def read_reply(prompt: str, status: int, content: bytes, seconds: float) -> Comp
 
 
 def _completion(prompt: str, text: str, reply: dict[str, Any], seconds: float) -> Completion:
-    segments, logprobs = reply.get("segments"), reply.get("logprobs")
-    tokens = cast("list[Any]", segments)[0] if isinstance(segments, list) and segments else []
-    values = cast("list[Any]", logprobs)[0] if isinstance(logprobs, list) and logprobs else None
+    tokens = _first_list(reply.get("segments")) or []
+    logprobs = _first_list(reply.get("logprobs"))
+    numbers = None if logprobs is None else tuple(float(v) for v in logprobs if isinstance(v, (int, float)))
     continuation = text[len(prompt) :] if text.startswith(prompt) else text
-    numbers = (
-        tuple(float(v) for v in values if isinstance(v, (int, float))) if isinstance(values, list) else None
-    )  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return Completion(
         prompt, clean(text), clean(continuation), tuple(clean(str(t)) for t in tokens), numbers, seconds
     )
+
+
+def _first_list(value: Any) -> list[Any] | None:
+    """The inner list of `[[…]]`, of which there is one a prompt."""
+    outer = cast("list[Any]", value) if isinstance(value, list) else []
+    return cast("list[Any]", outer[0]) if outer and isinstance(outer[0], list) else None
 
 
 def _refusal(status: int, value: Any, content: bytes) -> tuple[str, str]:
