@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 
 from backends.launch.job import Job
@@ -39,7 +39,7 @@ class StateFile:
     def __init__(self, folder: RunFolder, state: RunState, say: Callable[[str], None]) -> None:
         self.written = state
         self._folder = folder
-        self._say = say
+        self.say = say
         self._trouble: str | None = None
 
     def offer(self, state: RunState) -> None:
@@ -57,10 +57,10 @@ class StateFile:
         except OSError as error:
             if self._trouble != error.strerror:
                 self._trouble = error.strerror
-                self._say(f"{self._folder.state_file} cannot be written: {error.strerror}. The job goes on.")
+                self.say(f"{self._folder.state_file} cannot be written: {error.strerror}. The job goes on.")
             return False
         if self._trouble:
-            self._say(f"{self._folder.state_file} can be written again.")
+            self.say(f"{self._folder.state_file} can be written again.")
         self._trouble, self.written = None, state
         return True
 
@@ -101,9 +101,10 @@ class Overseer:
         for sidecar in self._sidecars:
             sidecar.close()
         self._sweep()
-        while self._reader.read_from(self._folder.log):
+        while self._read():
             pass
-        self._reader.finish()
+        with self._surviving():
+            self._reader.finish()
         final = self._final()
         while not self._state_file.write(final):
             time.sleep(HEARTBEAT)  # a full disk: someone will make room, and then wants to know the end
@@ -118,7 +119,7 @@ class Overseer:
         return self._reader.signs
 
     def _look(self, now: float) -> None:
-        self._reader.read_from(self._folder.log)
+        self._read()
         self._obey(waiting_request(self._folder), now)
         if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != GUARD:
             self._begin_stop(GUARD, graceful=False, limit=0, now=now)
@@ -129,6 +130,19 @@ class Overseer:
         for sidecar in self._sidecars:
             sidecar.look()
         self._state_file.offer(self._present(now))
+
+    def _read(self) -> int:
+        with self._surviving():
+            return self._reader.read_from(self._folder.log)
+        return 1  # that piece was not understood; the next may be
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Generator[None, None, None]:
+        """A fault in reading a log must not leave a job of weeks without the one who can stop it."""
+        try:
+            yield
+        except Exception as error:
+            self._state_file.say(f"the log is not understood: {error!r}")
 
     def _obey(self, request: StopRequest | None, now: float) -> None:
         if request is None or request == self._request:

@@ -129,7 +129,7 @@ def find_run(workspace: Workspace, name: str | None) -> RunFolder:
         folder = RunFolder(workspace.runs / name)
         if folder.path.is_dir():
             return folder
-    elif "\0" not in name and (path := Path(name).expanduser()).is_dir():
+    elif path := _folder(name):
         folder = RunFolder(path.resolve())
         if folder.plan_file.exists() or folder.state_file.exists():
             return folder
@@ -144,6 +144,15 @@ def find_run(workspace: Workspace, name: str | None) -> RunFolder:
         else "There are no runs yet: `mdk-tui demo` or `mdk-tui launch`."
     )
     raise UserError(f"There is no run {clean_line(name, 200)!r} in {workspace.runs}.", remedy)
+
+
+def _folder(name: str) -> Path | None:
+    """`name` as the path of an existing folder."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.is_dir() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
+        return None
 
 
 def _newest(workspace: Workspace) -> RunFolder:

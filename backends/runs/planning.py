@@ -133,9 +133,13 @@ def _go_on(
 
 
 def make_branch(save: Path, iteration: int, branch: Path) -> None:
-    """Fill the empty folder `branch`: a link to the checkpoint and a tracker file of its own. `save` is not touched."""
+    """Fill the empty folder `branch`: a link to the checkpoint and a tracker file of its own. `save` is not touched.
+
+    The link is relative: it also holds where an image sees the base at another path.
+    """
     name = folder_name(iteration)
-    (branch / name).symlink_to((save / name).resolve(), target_is_directory=True)
+    target = os.path.relpath((save / name).resolve(), branch.resolve())
+    (branch / name).symlink_to(target, target_is_directory=True)
     (branch / TRACKER).write_text(str(iteration))
 
 

@@ -28,7 +28,7 @@ class Process:
         if not isinstance(value, Mapping):
             return None
         numbers = [cast("Mapping[str, Any]", value).get(key) for key in ("pid", "session", "start_ticks")]
-        valid = [number for number in numbers if type(number) is int and number > 0]
+        valid = [number for number in numbers if type(number) is int and number >= 0]
         return cls(*valid) if len(valid) == len(numbers) else None
 
 

@@ -16,6 +16,7 @@ from backends.megatron.parser import Parser
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
 WORDS = ("address", "nan_alert", "error")  # the facts of `Signs` that are text
+NO_END = "destroy_process_group"  # torch's remark at any exit, be it good or bad
 MAX_READ = 4 << 20  # bytes a reading
 
 
@@ -62,7 +63,9 @@ class Signs:
                 self.saved = event.iteration if event.iteration is not None else self.iteration
             case Milestone(name="loop" | "training" | "training skipped"):
                 self.working = True
-            case Milestone(name="done") | Exit(status=0) | Exit(status=None, signal=None):
+            case Milestone(name="done"):
+                self.ended = True
+            case Exit(status=None, signal=None) if NO_END not in event.reason:
                 self.ended = True
             case Alert(severity="critical"):
                 self.nan_alert = event.message
