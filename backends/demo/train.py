@@ -182,9 +182,8 @@ class Trainer:
             self.first(f"    {name + ':':<12}{count * batch}")
         texts = corpus.documents(args.data_path)
         tokens = corpus.tokenize(texts)
-        self.sets = dict(
-            zip(("train", "validation", "test"), corpus.split_tokens(tokens, args.split), strict=True)
-        )
+        train, validation, test = corpus.split_tokens(tokens, args.split)
+        self.sets: dict[str, np.ndarray] = {"train": train, "validation": validation, "test": test}
         if len(self.sets["train"]) <= args.seq_length + 1:
             raise ValueError(
                 f"the corpus has {len(tokens)} tokens, too few for --seq-length {args.seq_length}"
@@ -391,7 +390,8 @@ def main(words: list[str]) -> int:
             return 1
         trainer = Trainer(args, ranks)
         if args.exit_signal_handler:
-            signal.signal(signal.SIGTERM, lambda _number, _frame: setattr(trainer, "terminated", True))
+            for number in (signal.SIGTERM, signal.SIGUSR1):  # USR1 is what mpirun passes on to its ranks
+                signal.signal(number, lambda _number, _frame: setattr(trainer, "terminated", True))
         trainer.run()
     except (checkpoint.CheckpointError, ValueError, FloatingPointError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr, flush=True)  # noqa: T201
