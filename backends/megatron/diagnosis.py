@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from backends.megatron.events import Error
+from backends.megatron.events import Error, Exit
 from backends.megatron.record import Record
 
 LogPhase: TypeAlias = Literal["starting", "running", "finished", "stopped", "failed"]
@@ -20,48 +20,65 @@ ENDINGS = frozenset(
         "no-executable",
         "daemon-lost",
     }
+)  # what a launcher says when it ends the job
+LIVED_ON = (
+    3  # iteration lines after an error that show that the job goes on; ranks in step print one or two at most
 )
+ADVICE = "Iteration lines are printed by the last rank: this may be the log of another node."
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`cause` is the first error of the last attempt; `hanging`: nothing that ends the job has followed it."""
+    """`cause` is the first error of the newest attempt, which began at line `since`.
+
+    `hanging`: an error was printed and nothing that ends the job has followed it.
+    """
 
     phase: LogPhase
     hanging: bool
     cause: Error | None
     advice: str = ""
+    since: int = 0
 
 
 def diagnose(record: Record) -> Diagnosis:
     """The state that the lines alone tell. Whether the process lives is for the run's state to say."""
-    since = _last_attempt(record)
-    errors = [e for e in record.all_errors() if e.line >= since and e.kind not in SURVIVED]
-    exits = [e for e in record.exits if e.line >= since]
+    since = record.attempt_line
+    exits = [exit for exit in record.exits if exit.line >= since]
+    errors = _fatal(record, since)
     if errors:
-        cause = next((e for e in errors if e.kind not in ENDINGS), errors[0])
-        ended = any(e.line > cause.line for e in exits) or any(e.kind in ENDINGS for e in errors)
-        return Diagnosis("failed", not ended, cause)
-    if any(m.name == "done" and m.line >= since for m in record.milestones):
-        return Diagnosis("finished", False, None)
-    for event in reversed(exits):
-        if event.status or event.signal:
-            return Diagnosis("failed", False, None)
-        if "SIGTERM" in event.reason or "signal" in event.reason:
-            return Diagnosis("stopped", False, None)
-        if "without" not in event.reason:
-            return Diagnosis("finished", False, None)
-    serving = any(m.name == "ready" and m.line >= since for m in record.milestones)
-    if serving or (record.segments and record.segments[-1].line >= since):
-        return Diagnosis("running", False, None)
-    started = any(m.name == "training" and m.line >= since for m in record.milestones)
-    advice = ""
-    if started and record.memory and not record.iterations_seen:
-        advice = "Iteration lines are printed by the last rank: this may be the log of another node."
-    return Diagnosis("starting", False, None, advice)
+        cause = next((error for error in errors if error.kind not in ENDINGS), errors[0])
+        ended = any(error.kind in ENDINGS for error in errors) or any(e.line > cause.line for e in exits)
+        alone = record.arguments.get("world_size") == "1"  # nobody whom a failed rank could leave waiting
+        return Diagnosis("failed", not ended and not alone, cause, since=since)
+    names = {milestone.name for milestone in record.milestones if milestone.line >= since}
+    if "done" in names:
+        return Diagnosis("finished", False, None, since=since)
+    ends: list[LogPhase] = [phase for exit in exits if (phase := _phase_of(exit)) is not None]
+    if ends:
+        return Diagnosis(ends[-1], False, None, since=since)
+    if "ready" in names or (record.segments and record.segments[-1].line >= since):
+        return Diagnosis("running", False, None, since=since)
+    elsewhere = "training" in names and bool(record.memory) and not record.iterations_seen
+    return Diagnosis("starting", False, None, ADVICE if elsewhere else "", since)
 
 
-def _last_attempt(record: Record) -> int:
-    """The line at which the newest attempt began."""
-    starts = [m.line for m in record.milestones if m.name == "distributed"]
-    return starts[-1] if starts else 0
+def _fatal(record: Record, since: int) -> list[Error]:
+    """Errors of the newest attempt, unless it went on after them."""
+    errors = [e for e in record.all_errors() if e.line >= since and e.kind not in SURVIVED]
+    lived_on = record.iterations_since_error >= LIVED_ON and not record.pending
+    return [e for e in errors if e.kind in ENDINGS] if lived_on else errors
+
+
+def _phase_of(exit: Exit) -> LogPhase | None:
+    """What a line about the end says of the job; None where it says nothing. A status of 0 is no proof of success."""
+    reason = exit.reason
+    if exit.status or exit.signal or "missing-checkpoint" in reason:
+        return "failed"
+    if "SIGTERM" in reason or "signal" in reason or "terminat" in reason:
+        return "stopped"
+    return (
+        "finished"
+        if reason.lower().startswith("exiting") or "iteration" in reason or "minutes" in reason
+        else None
+    )

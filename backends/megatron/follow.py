@@ -68,9 +68,9 @@ class Reading:
     def begin_anew(self) -> list[LogLine]:
         """The log was cut: what comes is another attempt. Returns the last line of before, if it had no newline."""
         lines = self.finish()
-        with self.record.lock:
-            self.record.begin_attempt()
         seen = self.parser.lines
+        with self.record.lock:
+            self.record.begin_attempt(seen + 1)
         self.parser = Parser()
         self.parser.lines = seen
         return lines

@@ -68,13 +68,17 @@ class Record:
         self.theoretical: Memory | None = None
         self.timers: dict[str, tuple[float, float]] = {}
         self.iterations_seen = 0
+        self.iterations_since_error = 0
+        self.attempt_line = 0  # where the newest attempt began; 0: the first
         self._names: dict[str, None] = {}
+        self._announced = False
         self._new_attempt = True
         self._recent: deque[float] = deque(maxlen=RECENT)
 
-    def begin_attempt(self) -> None:
-        """What comes next is another attempt, whatever its iterations."""
+    def begin_attempt(self, line: int) -> None:
+        """From `line` on it is another attempt, whatever its iterations."""
         self._new_attempt = True
+        self.attempt_line = line
 
     def apply(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -107,9 +111,12 @@ class Record:
         self.train_iters = int(batch.train_iters[-1])
         self.last_time = batch.times[-1] or self.last_time
         self.iterations_seen += len(batch)
+        self.iterations_since_error += len(batch)
         self._newest(batch)
 
     def _begin_segment(self, batch: IterationBatch) -> None:
+        if not self._new_attempt:
+            self.attempt_line = batch.line
         self.segments.append(Segment(batch.line, first=int(batch.iterations[0]), started=batch.times[0]))
         del self.segments[:-SEGMENTS]
         self._new_attempt = False
@@ -138,9 +145,13 @@ class Record:
             case Error():
                 self.pending = [error for error in self.pending if error.line != event.line]
                 self.errors.append(event)
+                self.iterations_since_error = 0
             case Milestone():
                 self.milestones.append(event)
-                self._new_attempt = self._new_attempt or event.name == "distributed"
+                if event.name == "distributed":
+                    # In the first attempt another rank may have spoken before rank 0 tells the world size.
+                    self.begin_attempt(event.line if self._announced or self.segments else 0)
+                    self._announced = True
             case Exit():
                 self.exits.append(event)
             case Argument():

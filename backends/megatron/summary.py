@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from backends.megatron.diagnosis import diagnose
+from backends.megatron.diagnosis import Diagnosis, diagnose
 from backends.megatron.event_json import json_value, unroll
+from backends.megatron.events import Event, Memory
 from backends.megatron.parser import Parser
 from backends.megatron.record import Record
 
 CHUNK = 2**20  # bytes
+LISTED = 20  # validations and checkpoints, the newest
+GRAVE = frozenset({"error", "critical"})  # severities of alerts that call for attention
 
 
 def read_record(file: BinaryIO) -> Record:
@@ -29,7 +32,10 @@ def read_log(path: Path) -> Record:
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """The object of `mdk-tui summary --json`. NaN and infinities are strings."""
+    """The object of `mdk-tui summary --json`. NaN and infinities are strings.
+
+    `attention`: what speaks for a look at it, by kind: why the newest attempt failed, and its grave alerts.
+    """
     found = diagnose(record)
     return {
         "phase": found.phase,
@@ -40,27 +46,40 @@ def summary(record: Record) -> dict[str, Any]:
         "last": {name: json_value(value) for name, value in record.last.items()},
         "tokens": record.tokens,
         "tokens_per_second": record.tokens_per_second,
-        "seconds_left": record.seconds_left(),
+        "seconds_left": record.seconds_left() if found.phase == "running" else None,
         "iterations_logged": record.iterations_seen,
         "segments": [
             {"line": s.line, "first": s.first, "last": s.last, "started": s.started, "ended": s.ended}
             for s in record.segments
         ],
-        "alerts": [_trouble(event) for event in record.alerts],
-        "errors": [_trouble(event) for event in record.all_errors()],
-        "cause": _trouble(found.cause) if found.cause else None,
+        "attention": attention(record, found),
+        "cause": row_of(found.cause) if found.cause else None,
         "advice": found.advice or None,
+        "alerts": [row_of(event) for event in record.alerts],
+        "errors": [row_of(event) for event in record.all_errors()],
         "parameters": dict(record.parameters),
-        "memory": [
-            {"rank": m.rank, "iteration": m.iteration, "values": dict(m.values)}
-            for m in record.memory.values()
-        ],
-        "validations": [row for event in list(record.validations)[-20:] for row in unroll(event)],
-        "checkpoints": [row for event in list(record.checkpoints)[-20:] for row in unroll(event)],
-        "exits": [row for event in record.exits for row in unroll(event)],
+        "memory": [memory_of(event) for event in record.memory.values()],
+        "theoretical_memory": memory_of(record.theoretical)["values"] if record.theoretical else None,
+        "validations": [row_of(event) for event in list(record.validations)[-LISTED:]],
+        "checkpoints": [row_of(event) for event in list(record.checkpoints)[-LISTED:]],
+        "exits": [row_of(event) for event in record.exits],
     }
 
 
-def _trouble(event: Any) -> dict[str, Any]:
+def attention(record: Record, found: Diagnosis) -> list[str]:
+    """Kinds of what needs attention in the newest attempt; empty when all is well."""
+    kinds = [found.cause.kind] if found.cause else ["failed"] if found.phase == "failed" else []
+    grave = [a.kind for a in record.alerts if a.severity in GRAVE and a.line >= found.since]
+    return list(dict.fromkeys([*kinds, *(["hanging"] if found.hanging else []), *grave]))
+
+
+def memory_of(event: Memory) -> dict[str, Any]:
+    """MiB by rank."""
+    values = {name: json_value(value) for name, value in event.values.items()}
+    return {"rank": event.rank, "iteration": event.iteration, "values": values}
+
+
+def row_of(event: Event) -> dict[str, Any]:
+    """A single event as `parse --json` prints it."""
     (row,) = unroll(event)
     return row

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from backends.megatron.summary import read_record, summary
-from backends.runs.catalog import find_run
+from backends.runs.catalog import RunInfo, describe, find_run
+from backends.runs.folder import RunFolder
 from backends.text import clean_line
 from backends.workspace import Workspace
 from tui.commands.parse import open_log
+
+WIDTH = 34  # cells of the names
+RANKS_SHOWN = 4
 
 
 @click.command()
@@ -22,51 +26,97 @@ from tui.commands.parse import open_log
 @click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) -> int:
-    """Last values, totals, alerts and diagnosis of a log or a run (left out: the newest run)."""
-    path = name if name == "-" or (name and Path(name).expanduser().is_file()) else None
-    if path is None:
-        path = name if name and Path(name).suffix == ".log" else str(find_run(workspace, name).log)
+    """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
+    path, run = _resolve(workspace, name)
     with open_log(path) as file:
         found = summary(read_record(file))
-    click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
-    sys.stdout.flush()
-    serious = [a for a in found["alerts"] if a["severity"] in ("error", "critical")]
-    return 3 if check and (found["errors"] or serious or found["hanging"]) else 0
+    if run is not None:
+        found = of_run(found, describe(run))
+    click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
+    return 3 if check and found["attention"] else 0
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    phase = found["phase"] + (
-        " and hanging: nothing that ends the job followed the error" if found["hanging"] else ""
-    )
-    lines = [f"{'phase':<34}{phase}"]
+def _resolve(workspace: Workspace, name: str | None) -> tuple[str, RunFolder | None]:
+    """The log to read, and the run that it belongs to. Raises UserError."""
+    if name == "-" or (name and _is_log(name)):
+        return name, None
+    run = find_run(workspace, name)
+    return str(run.log), run
+
+
+def _is_log(name: str) -> bool:
+    try:
+        path = Path(name).expanduser()
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
+        return False
+
+
+def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
+    """What a run's state knows better than its log: whether it lives, and how it ended."""
+    over = {"hanging": False, "seconds_left": None} if info.over else {}
+    failed = info.phase in ("failed", "lost")
+    kept = [kind for kind in found["attention"] if kind != "hanging" or not info.over]
+    attention = kept if kept or not failed else [info.phase]
+    return {
+        **found,
+        **over,
+        "run": info.run,
+        "phase": info.phase,
+        "reason": info.reason,
+        "attention": attention,
+    }
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """`found` for people: facts in two columns, then what is wrong, then what is worth knowing."""
+    shown = [
+        f"{clean_line(name, WIDTH - 1):<{WIDTH}}{clean_line(value, 300)}" for name, value in _facts(found)
+    ]
+    for row in found["errors"]:
+        ranks = f", {row['ranks']} ranks, first rank {row['first_rank']}" if row["ranks"] > 1 else ""
+        shown += ["", f"{row['kind']} (line {row['line']}{ranks}): {clean_line(row['explanation'], 300)}"]
+        shown += [f"  {clean_line(row['message'], 300)}", f"  {row['remedy']}"]
+    for row in sorted(found["alerts"], key=lambda row: row["severity"] == "info"):
+        at = f"iteration {row['iteration']}" if row["iteration"] is not None else f"line {row['line']}"
+        shown += ["", f"{row['kind']} ({row['severity']}, {at}): {clean_line(row['message'], 300)}"]
+        shown += [f"  {row['remedy']}"]
+    return [*shown, "", found["advice"]] if found["advice"] else shown
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    hanging = " and hanging: nothing that ends the job followed the error" if found["hanging"] else ""
+    if found.get("run"):
+        yield "run", found["run"]
+    yield "phase", found["phase"] + hanging
+    if found.get("reason"):
+        yield "reason", found["reason"]
     if found["iteration"] is not None:
-        lines.append(f"{'iteration':<34}{found['iteration']:,} / {found['train_iters']:,}")
+        yield "iteration", f"{_number(found['iteration'])} / {_number(found['train_iters'])}"
+    if len(found["segments"]) > 1:
+        yield "attempts", " ".join(f"{s['first']}…{s['last']}" for s in found["segments"][-10:])
     if found["time"]:
-        lines.append(f"{'at':<34}{found['time'].replace('T', ' ')}")
-    lines += [f"{clean_line(name, 33):<34}{_number(value)}" for name, value in found["last"].items()]
+        yield "at", found["time"].replace("T", " ")
+    yield from ((name, _number(value)) for name, value in found["last"].items())
     if found["tokens"]:
-        lines.append(f"{'tokens':<34}{found['tokens']:,}")
+        yield "tokens", _number(found["tokens"])
+    if found["tokens_per_second"]:
+        yield "tokens/s", _number(round(found["tokens_per_second"]))
     if found["seconds_left"]:
-        lines.append(f"{'time left':<34}{duration(found['seconds_left'])}")
+        yield "time left", duration(found["seconds_left"])
+    if "total" in found["parameters"]:
+        yield "parameters", _number(found["parameters"]["total"])
+    for row in found["memory"][:RANKS_SHOWN]:
+        if "max allocated" in row["values"]:
+            yield f"memory of rank {row['rank']} (MiB, maximum)", _number(row["values"]["max allocated"])
     for row in found["validations"][-1:]:
-        shown = "  ".join(f"{name} {_number(value)}" for name, value in row["values"].items())
-        lines.append(f"{row['set'] + ' at ' + str(row['iteration']):<34}{clean_line(shown)}")
-    for kind in ("errors", "alerts"):
-        for row in found[kind]:
-            ranks = (
-                f", {row['ranks']} ranks, first rank {row['first_rank']}"
-                if kind == "errors" and row["ranks"] > 1
-                else ""
-            )
-            lines.append(
-                f"\n{row['kind']} (line {row['line']}{ranks}): {clean_line(row.get('explanation') or row['message'], 300)}"
-            )
-            if kind == "errors":
-                lines.append(f"  {clean_line(row['message'], 300)}")
-            lines.append(f"  {row['remedy']}")
-    if found["advice"]:
-        lines.append(f"\n{found['advice']}")
-    return lines
+        values = "  ".join(f"{name} {_number(value)}" for name, value in row["values"].items())
+        yield f"{row['set']} at {row['iteration']}", values
+    for row in found["checkpoints"][-1:]:
+        yield (
+            "checkpoint",
+            f"{row['action']} {_number(row['iteration']) if row['iteration'] else ''} {row['path']}",
+        )
 
 
 def _number(value: float | str) -> str:

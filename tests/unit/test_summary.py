@@ -1,0 +1,205 @@
+"""What `mdk-tui summary` says of real logs, of logs that break, of runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from log_lines import DONE, LOGS, WORLD, iteration, iterations
+from test_record import record_of
+
+from backends.megatron.diagnosis import diagnose
+from backends.megatron.summary import summary
+from backends.runs.catalog import describe
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from tui.cli import cli
+from tui.commands.summary import lines, of_run
+
+KEYS = {"phase", "iteration", "train_iters", "last", "segments", "alerts", "errors", "hanging"}
+TROUBLE = {"kind", "line", "rank", "message", "remedy"}
+TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: no\n'
+EXIT = "[exiting program at iteration 3] datetime: 2026-11-30 10:00:00 \n"
+TERMED = "[exiting program after receiving SIGTERM.] datetime: 2026-11-30 10:00:00 \n"
+KILLED = "prterun noticed that process rank 0 with PID 7 on node vm exited on\nsignal 9 (Killed).\n"
+
+
+def said(name: str) -> dict[str, Any]:
+    return summary(record_of((LOGS / name).read_bytes()))
+
+
+def run(*arguments: str, standard_input: bytes | None = None) -> Any:
+    return CliRunner().invoke(cli, ["summary", *arguments], input=standard_input, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "hanging", "iteration", "cause"),
+    [
+        ("2xh200-batch-indivisible", "failed", False, None, "batch-arithmetic"),
+        ("2xh200-bf16-nan-unchecked", "finished", False, 40, None),
+        ("2xh200-mpirun-output-tag", "finished", False, 40, None),
+        ("2xh200-mpirun-output-timestamp-tag", "finished", False, 20, None),
+        ("2xh200-mpirun-terminated", "running", False, 200, None),
+        ("2xh200-no-data", "failed", False, None, "no-data"),
+        ("2xh200-oom-then-hangs", "failed", True, None, "out-of-memory"),
+        ("2xh200-rank-killed", "failed", False, 160, "rank-killed"),
+        ("2xh200-tp2-mpirun-output-rank", "finished", False, 40, None),
+        ("core_r0.8.0-preprocess", "starting", False, None, None),
+        ("h200-core_r0.8.0-resume-refused", "failed", False, None, "scheduler-mismatch"),
+        ("h200-core_r0.8.0-serve", "running", False, None, None),
+        ("h200-core_r0.8.0-train", "finished", False, 200, None),
+        ("tutorial-1node", "running", False, 100, None),
+        ("tutorial-2node", "running", False, 100, None),
+    ],
+)
+def test_real_logs(name: str, phase: str, hanging: bool, iteration: int | None, cause: str | None) -> None:
+    found = said(f"{name}.log")
+    assert found.keys() >= KEYS
+    assert (found["phase"], found["hanging"], found["iteration"]) == (phase, hanging, iteration)
+    assert (found["cause"] and found["cause"]["kind"]) == cause
+    assert all(row.keys() >= TROUBLE for row in [*found["errors"], *found["alerts"]])
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_values_of_a_real_run() -> None:
+    found = said("h200-core_r0.8.0-train.log")
+    assert found["last"]["lm loss"] == 3.661475
+    assert found["last"]["throughput per GPU (TFLOP/s/GPU)"] == 15.9
+    assert found["last"]["consumed samples"] == 6400
+    assert found["time"] == "2026-11-30T02:53:22"
+    assert found["tokens"] == 6400 * 512
+    assert found["seconds_left"] is None
+    assert found["validations"][-1]["set"] == "test"
+    assert found["validations"][-1]["values"]["lm loss PPL"] == pytest.approx(123.526, abs=1e-3)
+    assert found["checkpoints"][-1]["action"] == "saved"
+    assert found["attention"] == []
+
+
+def test_a_loss_that_is_nan_calls_for_attention_and_is_text_in_json() -> None:
+    found = said("2xh200-bf16-nan-unchecked.log")
+    assert found["last"]["grad norm"] == "nan"
+    assert "lm loss" not in found["last"]
+    assert "nan-loss" in found["attention"]
+
+
+def test_ranks_that_ran_out_of_memory_and_wait_for_ever() -> None:
+    found = said("2xh200-oom-then-hangs.log")
+    assert (found["cause"]["ranks"], found["cause"]["first_rank"]) == (2, 0)
+    assert "micro-batch-size" in found["cause"]["remedy"]
+    assert found["attention"][:2] == ["out-of-memory", "hanging"]
+
+
+@pytest.mark.parametrize(
+    ("log", "phase", "hanging"),
+    [
+        ("", "starting", False),
+        (WORLD, "starting", False),
+        (WORLD + iterations(1, 3), "running", False),
+        (WORLD + iterations(1, 3) + DONE, "finished", False),
+        (WORLD + iterations(1, 3) + EXIT, "finished", False),
+        (WORLD + iterations(1, 3) + TERMED, "stopped", False),
+        (WORLD + iterations(1, 3) + KILLED, "failed", False),
+        (WORLD + ">> '--exit-on-missing-checkpoint' set ... exiting. <<\n", "failed", False),
+        (WORLD + iterations(1, 3) + TRACEBACK, "failed", True),
+        (WORLD + iterations(1, 3) + TRACEBACK + KILLED, "failed", False),
+        (WORLD + iterations(1, 3) + DONE + TRACEBACK, "failed", True),
+        (WORLD + iterations(1, 3) + TRACEBACK + iteration(4), "failed", True),
+        (WORLD + iterations(1, 3) + TRACEBACK + iterations(4, 9), "running", False),
+        (WORLD + iterations(1, 3) + TRACEBACK + WORLD, "starting", False),
+        (WORLD + iterations(1, 3) + TRACEBACK + WORLD + iterations(1, 2), "running", False),
+        (iterations(1, 3) + TRACEBACK + iterations(2, 2), "running", False),
+        (WORLD + iterations(1, 3) + DONE + WORLD, "starting", False),
+        (TRACEBACK + WORLD, "failed", True),
+    ],
+)
+def test_phases(log: str, phase: str, hanging: bool) -> None:
+    found = diagnose(record_of(log))
+    assert (found.phase, found.hanging) == (phase, hanging)
+
+
+def test_a_single_rank_leaves_nobody_waiting() -> None:
+    log = (LOGS / "2xh200-oom-then-hangs.log").read_text()
+    assert "world_size ...................................... 2" in log
+    alone = log.replace(
+        "world_size ...................................... 2",
+        "world_size ...................................... 1",
+    )
+    assert not diagnose(record_of(alone)).hanging
+
+
+def test_a_log_of_another_node_is_recognised() -> None:
+    log = (LOGS / "h200-core_r0.8.0-train.log").read_text()
+    other = "".join(
+        line for line in log.splitlines(keepends=True) if "iteration " not in line or "memory" in line
+    )
+    unfinished = other[: other.index("[after training is done]")]
+    assert "another node" in diagnose(record_of(unfinished)).advice
+
+
+def test_the_command_prints_json_and_text(tmp_path: Path) -> None:
+    path = str(LOGS / "h200-core_r0.8.0-train.log")
+    result = run(path, "--json")
+    assert json.loads(result.output)["iteration"] == 200
+    text = run(path).output.splitlines()
+    assert text[:2] == [f"{'phase':<34}finished", f"{'iteration':<34}200 / 200"]
+    assert any(line.split() == ["lm", "loss", "3.66147"] for line in text)
+
+
+def test_the_command_reads_standard_input() -> None:
+    result = run("-", "--json", standard_input=iterations(1, 7).encode())
+    assert json.loads(result.output)["iteration"] == 7
+
+
+@pytest.mark.parametrize(
+    ("log", "status"),
+    [("2xh200-oom-then-hangs", 3), ("2xh200-bf16-nan-unchecked", 3), ("2xh200-mpirun-output-tag", 0)],
+)
+def test_check_exits_with_3_when_something_needs_attention(log: str, status: int) -> None:
+    path = str(LOGS / f"{log}.log")
+    assert run(path, "--check").return_value == status
+    assert run(path).return_value == 0
+
+
+@pytest.mark.parametrize("name", ["nothing.log", "2026-11-30/10-00-00", "a" * 5000, "nul\0", "."])
+def test_what_is_neither_log_nor_run_is_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(name)
+    assert type(result.exception).__name__ == "UserError"
+    assert result.exception.remedy
+
+
+def test_hostile_logs_are_summed_up_without_escape_codes(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.log"
+    path.write_bytes(
+        b"\x00\xff" * 1000
+        + b"\n iteration 1/ 2 | \x1b]52;c;aGk=\x07[@click=quit()]x: 1.5 | y: \x1b[2J9 | lm loss: 1.0 |\n"
+        + b"RuntimeError: \x1b]0;title\x07[bold]no[/]\n"
+    )
+    result = run(str(path))
+    assert result.exception is None
+    assert "\x1b" not in result.output
+    assert "\x07" not in result.output
+
+
+def test_a_run_is_found_by_its_name_and_knows_better_than_its_log_how_it_ended(tmp_path: Path) -> None:
+    """Its log hangs; its processes are gone without a word."""
+    folder = RunFolder(tmp_path / "outputs" / "runs" / "2026-11-30" / "10-00-00")
+    folder.path.mkdir(parents=True)
+    folder.plan_file.write_text(json.dumps(RunPlan(kind="train", trainer="demo").as_json()))
+    folder.log.write_text(WORLD + iterations(1, 3) + TRACEBACK)
+    arguments = ["-w", str(tmp_path), "summary", folder.name, "--json"]
+    found = json.loads(CliRunner().invoke(cli, arguments, standalone_mode=False).output)
+    assert (found["run"], found["iteration"]) == ("2026-11-30/10-00-00", 3)
+    lost = of_run(found, dataclasses.replace(describe(folder), phase="lost", reason="The machine restarted."))
+    assert (lost["phase"], lost["hanging"], lost["attention"]) == ("lost", False, ["exception"])
+    assert lines(lost)[:3] == [
+        f"{'run':<34}{folder.name}",
+        f"{'phase':<34}lost",
+        f"{'reason':<34}The machine restarted.",
+    ]
