@@ -32,7 +32,9 @@ from tui.screens.stop import StopChoice, StopProspect, StopScreen
 from tui.widgets.attention import AttentionPanel
 from tui.widgets.axes import number
 from tui.widgets.clipboard import copy
+from tui.widgets.curves import View
 from tui.widgets.gpu_panel import GpuPanel
+from tui.widgets.gpu_rows import megatron_line
 from tui.widgets.log_buffer import LogFilter
 from tui.widgets.log_view import LogView
 from tui.widgets.plot import Plot
@@ -74,12 +76,12 @@ class MonitorScreen(Screen[None]):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (30, "-high"), (44, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
-        Binding("slash", "search", "search", key_display="/", id="monitor.search", tooltip="Search in the log"),
-        Binding("f", "filter", "filter", id="monitor.filter", tooltip="Log lines of one rank, or only warnings and errors"),
+        Binding("slash", "search", "find", key_display="/", id="monitor.search", tooltip="Search in the log (`n` goes on)"),
+        Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
         Binding("z", "zoom", "pane", id="monitor.zoom", tooltip="Fill the screen with the focused pane, or go back"),
         Binding("tab", "pane(1)", "next pane", id="monitor.next", tooltip="The next pane", show=False),
         Binding("shift+tab", "pane(-1)", "previous pane", id="monitor.previous", tooltip="The pane before", show=False),
-        Binding("S", "stop", "stop…", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
+        Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
         Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="Leave search, crosshair, zoom", show=False),
     ]  # fmt: skip
 
@@ -144,14 +146,14 @@ class MonitorScreen(Screen[None]):
     def watch_what(self, wanted: Watched | None) -> None:
         """Look at something else (None: nothing is there)."""
         self._close()
-        self.watched, self.info, self.news = wanted, None, None
+        self._forget()
+        self.watched = wanted
         log = self.query_one(LogView)
         if wanted is None:
             for plot in self.query(Plot):
                 plot.empty = "no run yet: `mdk-tui demo` starts one"
                 plot.update()
             self.query_one(StatusLine).update(Headline("no run", "", "dim"))
-            self.query_one("#gpus").display = self._telemetry is not None
         else:
             follower = wanted.follower()
             self._carry(
@@ -171,6 +173,20 @@ class MonitorScreen(Screen[None]):
             self._carry(readings, self._reading_came, close_source=readings.close)
         self.refresh_bindings()
         self._redraw()
+
+    def _forget(self) -> None:
+        """Empty every pane: what comes belongs to something else."""
+        self.info, self.news, self._headline = None, None, None
+        self.record = self._curves.record = Record()
+        self._drawn = (-1, -1)
+        log = self.query_one(LogView)
+        log.note, log.search = "", ""
+        log.restart()
+        self.query_one(AttentionPanel).update(())
+        self.query_one(GpuPanel).display = self._telemetry is not None
+        for plot in self.query(Plot):
+            plot.choose("")
+            plot.look(View())
 
     def _carry(
         self, items: Callable[[], Iterator[Any]], deliver: Callable[[Any], None], **options: Any
@@ -222,14 +238,17 @@ class MonitorScreen(Screen[None]):
             attention = monitor_view.entries(self.record, found)
             memory = dict(self.record.memory)
         self._drawn = drawn
-        self.query_one(AttentionPanel).update(attention)
         if memory:
             self.query_one(GpuPanel).show(megatron_memory=memory)
+            if self._telemetry is None:
+                self.query_one(AttentionPanel).footnote = megatron_line(memory)
+        self.query_one(AttentionPanel).update(attention)
         loss, speed = self.query_one("#loss", Plot), self.query_one("#speed", Plot)
         loss.metric = loss.metric or monitor_view.loss_metric(metrics)
         speed.metric = speed.metric or monitor_view.throughput_metric(metrics)
         for plot in (loss, speed):
-            plot.empty = monitor_view.empty_words(plot.id or "", self.record, found)
+            if self.watched is not None:
+                plot.empty = monitor_view.empty_words(plot.id or "", self.record, found)
             if plot.display:
                 plot.update()
         self._redraw_headline()
@@ -278,15 +297,16 @@ class MonitorScreen(Screen[None]):
 
     def action_pane(self, step: int) -> None:
         """The next pane; on a narrow screen, and when zoomed, it comes up full, with the overview in the round."""
+        panes = [pane for pane in PANES if pane != "gpus" or self._telemetry is not None]
         if self.has_class("-narrow"):
-            stations = [None, *PANES]
+            stations = [None, *panes]
             pane = stations[(stations.index(self.zoomed) + step) % len(stations)]
             self.zoom_pane(pane)
             if pane is None:
                 self.query_one("#loss").focus()
             return
-        now = self.focused.id if self.focused is not None and self.focused.id in PANES else PANES[-1]
-        following = PANES[(PANES.index(str(now)) + step) % len(PANES)]
+        now = self.focused.id if self.focused is not None and self.focused.id in panes else panes[-1]
+        following = panes[(panes.index(str(now)) + step) % len(panes)]
         if self.zoomed:
             self.zoom_pane(following)
         else:
@@ -360,6 +380,9 @@ class MonitorScreen(Screen[None]):
                 log.let_through(LogFilter(rank, key if key in ("warning", "error") else "debug"))
 
         self.app.push_screen(Chooser("log lines", choices, current), chosen)
+
+    def on_log_view_filter_asked(self) -> None:
+        self.action_filter()
 
     def on_log_view_copied(self, message: LogView.Copied) -> None:
         self._copy(message.text)

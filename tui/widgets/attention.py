@@ -65,12 +65,11 @@ class AttentionPanel(Panel):
     def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, ascii_only=ascii_only)
         self.entries: Sequence[Entry] = ()
+        self.footnote = ""  # one more line, in the lower edge
         self._marked = 0
 
     def update(self, entries: Sequence[Entry]) -> None:
         """New entries, newest first. The marked one stays marked."""
-        if entries == self.entries:
-            return
         if self._marked and self._marked < len(self.entries):
             old = self.entries[self._marked]
             self._marked = entries.index(old) if old in entries else 0
@@ -86,6 +85,9 @@ class AttentionPanel(Panel):
         if warnings:
             words.append((f"{'  ' * bool(errors)}{warnings} alert{'s' * (warnings > 1)}", "warning"))
         return [("attention", "title")], words
+
+    def foot(self) -> Sequence[Span]:
+        return [(self.footnote, "dim")] if self.footnote else []
 
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
         if not self.entries:

@@ -74,7 +74,7 @@ def x_limits(start: float, stop: float, previous: Limits | None, *, most: int = 
         and 0.7 * previous.span <= stop - start <= previous.span
     ):
         return previous
-    span = max(stop - start, 1e-9)
+    span = max(stop - start, 1.0)
     room = nice_step(span, 2 * most)
     high = start + math.ceil(span / room - 1e-9) * room
     return Limits(start, high, nice_step(high - start, most))
@@ -82,7 +82,7 @@ def x_limits(start: float, stop: float, previous: Limits | None, *, most: int = 
 
 def window_limits(start: float, stop: float, *, most: int = 6) -> Limits:
     """Limits of exactly `start` … `stop`: what zoom and pan ask for."""
-    return Limits(start, stop, nice_step(max(stop - start, 1e-9), most))
+    return Limits(start, stop, nice_step(max(stop - start, 1.0), most))
 
 
 def inner_ticks(limits: Limits) -> list[float]:

@@ -68,11 +68,7 @@ class LogView(Panel):
         """The view wants a text to search for."""
 
     class FilterAsked(Message):
-        """The view wants a filter; `ranks` are those seen so far."""
-
-        def __init__(self, ranks: Sequence[int], now: LogFilter) -> None:
-            self.ranks, self.now = ranks, now
-            super().__init__()
+        """The view wants a filter."""
 
     class Copied(Message):
         """`text` is to be copied; `lines` of it."""
@@ -270,7 +266,7 @@ class LogView(Panel):
         self._to_match(start, step)
 
     def action_filter(self) -> None:
-        self.post_message(self.FilterAsked(sorted(self.buffer.ranks), self.buffer.filter))
+        self.post_message(self.FilterAsked())
 
     def action_copy(self) -> None:
         if self._cursor is not None:

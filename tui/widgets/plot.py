@@ -100,7 +100,7 @@ class Plot(Panel):
         Binding(
             "left",
             "crosshair(-1)",
-            "crosshair",
+            "look",
             id="plot.left",
             key_display="←→",
             tooltip="Move the crosshair left",
@@ -141,7 +141,7 @@ class Plot(Panel):
             "s", "smooth", "smooth", id="plot.smooth", tooltip="Smoothing of the curve: none, 0.6, 0.9, 0.97"
         ),
         Binding("l", "log", "log", id="plot.log", tooltip="Logarithmic or linear y axis"),
-        Binding("x", "axis", "x-axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
+        Binding("x", "axis", "axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
     ]
 
     def __init__(

@@ -1,0 +1,394 @@
+"""The monitor on real logs, on hostile ones, on runs; at both sizes, by keys alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from backends.runs.folder import RunFolder
+from backends.workspace import Workspace
+from tui.screens.choose import Chooser
+from tui.screens.details import Details
+from tui.screens.monitor import PANES, MonitorScreen
+from tui.screens.stop import StopProspect, StopScreen
+from tui.widgets.attention import AttentionPanel
+from tui.widgets.log_view import LogView
+from tui.widgets.panel import Panel
+from tui.widgets.plot import Plot
+
+NOW = 1_796_020_000.0  # s since the epoch
+WRITTEN = NOW - 5
+
+
+class MonitorApp(App[None]):
+    """One monitor without GPUs and with a clock that stands still."""
+
+    def __init__(
+        self, workspace: Path, source: Path | None, run: RunFolder | None = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self.monitor = MonitorScreen(
+            Workspace(workspace), run, source, telemetry=None, now=lambda: NOW, **options
+        )
+
+    def on_mount(self) -> None:
+        self.push_screen(self.monitor)
+
+    def text(self) -> str:
+        """All that the monitor's panels show."""
+        return "\n".join(
+            "".join(segment.text for segment in panel.render_line(y))
+            for panel in self.monitor.query(Panel)
+            if panel.size.height
+            for y in range(panel.size.height)
+        )
+
+
+async def read(pilot: Pilot[Any]) -> None:
+    """Until the log has been read to its present end."""
+    monitor = pilot.app.monitor  # type: ignore[attr-defined]
+    for _ in range(1000):
+        if monitor.news is not None and monitor.news.caught_up:
+            break
+        await pilot.pause(0.01)
+    else:
+        raise AssertionError("the log was never read")
+    await pilot.pause()
+
+
+@pytest.fixture
+def log(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A real log by name, in the current folder, just written."""
+    monkeypatch.chdir(tmp_path)
+
+    def named(name: str) -> Path:
+        shutil.copy(logs / name, name)
+        os.utime(name, (WRITTEN, WRITTEN))
+        return Path(name)
+
+    return named
+
+
+def written(text: str) -> Path:
+    path = Path("hostile.log")
+    path.write_text(text)
+    os.utime(path, (WRITTEN, WRITTEN))
+    return path
+
+
+# Words
+
+SAYS = {
+    "h200-core_r0.8.0-train.log": ("FINISHED", "iteration 200 / 200", "3.661", "val 4.844 @ 200"),
+    "2xh200-oom-then-hangs.log": ("HANGING", "The GPU's memory is full", "--micro-batch-size"),
+    "2xh200-rank-killed.log": ("FAILED", "killed by a signal", "checkpoint of iteration 140 saved"),
+    "2xh200-bf16-nan-unchecked.log": ("FINISHED", "The loss is NaN", "the log prints no loss so far"),
+    "2xh200-mpirun-terminated.log": ("RUNNING", "100,000", "4.190"),
+    "tutorial-1node.log": ("RUNNING", "iteration     100 / 500,000", "ETA 69 d", "875.6", "75,078 MB"),
+    "h200-core_r0.8.0-resume-refused.log": ("FAILED",),
+    "h200-core_r0.8.0-serve.log": ("SERVING",),
+}
+
+
+@pytest.mark.parametrize("name", SAYS)
+async def test_what_it_says_of_a_real_log(name: str, log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log(name))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await read(pilot)
+        # Errors are held back for a second of silence: more ranks may report them.
+        await settled(pilot, lambda: all(words in app.text() for words in SAYS[name]))
+
+
+# Pictures (CI never updates them)
+
+PICTURES = ["h200-core_r0.8.0-train.log", "2xh200-oom-then-hangs.log", "tutorial-1node.log"]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("name", PICTURES)
+def test_picture(
+    name: str, size: tuple[int, int], log: Callable[[str], Path], tmp_path: Path, snap_compare: Any
+):
+    async def before(pilot: Pilot[Any]) -> None:
+        await settled(pilot, lambda: SAYS[name][0] in app.text())
+        await pilot.pause()
+
+    app = MonitorApp(tmp_path, log(name))
+    assert snap_compare(app, terminal_size=size, run_before=before)
+
+
+async def test_a_log_that_stopped_growing_is_said_to_be_quiet(log: Callable[[str], Path], tmp_path: Path):
+    path = log("2xh200-mpirun-terminated.log")
+    os.utime(path, (NOW - 5400, NOW - 5400))
+    app = MonitorApp(tmp_path, path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        assert "QUIET no line for 1 h 30 m" in app.text()
+        assert "ETA" not in app.text()
+
+
+async def test_every_log_can_be_looked_at(logs: Path, tmp_path: Path):
+    for path in sorted(logs.glob("*")):
+        app = MonitorApp(tmp_path, path)
+        async with app.run_test(size=(80, 24), notifications=True) as pilot:
+            await read(pilot)
+            assert app.is_running and "log" in app.text()
+
+
+@pytest.mark.parametrize("size", [(200, 50), (80, 24), (20, 5)])
+@pytest.mark.parametrize("name", ["2xh200-mpirun-terminated.log", "2xh200-oom-then-hangs.log"])
+async def test_every_key_at_every_size(
+    name: str, size: tuple[int, int], log: Callable[[str], Path], tmp_path: Path
+):
+    keys = [
+        "s",
+        "l",
+        "x",
+        "plus",
+        "left",
+        "comma",
+        "z",
+        "z",
+        "escape",
+        "tab",
+        "tab",
+        "space",
+        "tab",
+        "up",
+        "down",
+        "y",
+    ]
+    app = MonitorApp(tmp_path, log(name))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await read(pilot)
+        await pilot.press(*keys)
+        assert app.is_running
+
+
+async def test_hostile_text_is_text_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    evil = "[/scratch] [rank0]: [@click=app.quit]x[/] \x1b]52;c;ZXZpbA==\x07\x1b[2J 日本語"
+    iteration = (
+        " [2026-11-30 03:34:{0:02}] iteration {0:8}/ 100 | elapsed time per iteration (ms): 48.5 | "
+        "[bold]lm loss[/x]: 4.{0:02}E+00 | lm loss: 5.{0:02}E+00 | 日本語: {0} |"
+    )
+    lines = [evil, *(iteration.format(i) for i in range(1, 30)), f"RuntimeError: {evil}", f"WARNING {evil}"]
+    app = MonitorApp(tmp_path, written("\n".join(lines) + "\n"))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await read(pilot)
+        text = app.text()
+        assert "[@click=app.quit]x[/]" in text
+        assert {cell_len(row) for row in text.splitlines() if row.startswith("│")} <= {60, 120}
+        assert not any(ord(character) < 32 for row in text.splitlines() for character in row)
+        await pilot.press("m")
+        assert isinstance(app.screen, Chooser)
+        await pilot.press("down", "enter")
+        app.monitor.query_one(LogView).focus()
+        await pilot.press("y", "up", "enter")
+        assert isinstance(app.screen, Details)
+        assert "[@click=app.quit]x[/]" in str(app.screen.query_one(Static).render())
+        await pilot.press("y", "escape")
+        app.monitor.query_one(AttentionPanel).focus()
+        await pilot.press("enter", "escape")
+        app.monitor.action_search()
+        await pilot.press(*"[/scratch", "enter")
+        assert "/[/scratch" in app.text()
+
+
+# Keys
+
+
+async def test_tab_brings_each_pane_up_full_on_a_small_screen(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("h200-core_r0.8.0-train.log"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await read(pilot)
+        for pane in [pane for pane in PANES if pane != "gpus"]:  # this monitor has none
+            await pilot.press("tab")
+            await pilot.pause()
+            widget = app.monitor.query_one(f"#{pane}")
+            assert widget.has_focus
+            assert (widget.size.width, widget.size.height) == (80, 22)
+        await pilot.press("tab")
+        assert app.monitor.zoomed is None
+        assert app.monitor.query_one("#loss").has_focus
+
+
+async def test_z_fills_the_screen_and_esc_leaves_one_thing_at_a_time(
+    log: Callable[[str], Path], tmp_path: Path
+):
+    app = MonitorApp(tmp_path, log("h200-core_r0.8.0-train.log"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        plot = app.monitor.query_one("#loss", Plot)
+        await pilot.press("z", "left")
+        assert plot.size.width == 120 and plot.view.crosshair is not None
+        await pilot.press("escape")
+        assert plot.view.crosshair is None and app.monitor.zoomed == "loss"
+        await pilot.press("escape")
+        assert app.monitor.zoomed is None
+
+
+async def test_m_shows_another_metric_in_the_focused_plot(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("h200-core_r0.8.0-train.log"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        await pilot.press("tab", "m", *"grad", "enter")
+        await pilot.pause()
+        assert app.monitor.query_one("#speed", Plot).metric == "grad norm"
+        assert app.monitor.query_one("#loss", Plot).metric == "lm loss"
+
+
+async def test_search_and_filter_work_from_any_pane(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("2xh200-tp2-mpirun-output-rank.log"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        await pilot.press("slash")
+        assert isinstance(app.focused, Input)
+        await pilot.press(*"iteration", "enter")
+        view = app.monitor.query_one(LogView)
+        assert view.has_focus and not view.following
+        await pilot.press("f", *"rank", "space", "1", "enter")
+        await pilot.pause()
+        assert view.buffer.filter.rank == 1
+        assert all(line.rank == 1 or 1 in line.ranks for line in view.buffer.window(0, 500))
+
+
+async def test_a_copy_is_in_a_file_too(
+    log: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    app = MonitorApp(tmp_path, log("tutorial-1node.log"))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await read(pilot)
+        app.monitor.query_one(LogView).focus()
+        await pilot.press("y")
+        copied = (tmp_path / "cache" / "mdk-tui" / "copied.txt").read_text()
+    assert "iteration      100/  500000" in copied
+    assert app.clipboard == copied.rstrip("\n")
+
+
+async def test_lines_that_come_later_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    path = written("first words\n")
+    app = MonitorApp(tmp_path, path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        app.monitor.news = None
+        with path.open("a") as file:
+            file.write(
+                " iteration        1/     100 | elapsed time per iteration (ms): 48.5 | lm loss: 5.123456E+00 |\n"
+            )
+        await read(pilot)
+        assert "5.123" in app.text() and "iteration   1 / 100" in app.text()
+
+
+async def test_leaving_the_screen_ends_its_threads(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("tutorial-1node.log"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        bridges = list(app.monitor._bridges)
+        app.pop_screen()
+        await pilot.pause()
+        assert bridges and all(bridge.join(5) for bridge in bridges)
+
+
+async def test_plain_ascii_is_plain_ascii(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("2xh200-rank-killed.log"), ascii_only=True)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        assert app.text().isascii()
+
+
+# Runs
+
+
+def run_folder(workspace: Path, log: str, **state: Any) -> RunFolder:
+    path = workspace / "outputs/runs/2026-11-30/09-32-12"
+    path.mkdir(parents=True)
+    (path / "output.log").write_text(log)
+    plan = {
+        "kind": "train",
+        "trainer": "demo",
+        "launcher": "local",
+        "title": "tiny [/x]",
+        "save": "ck",
+        "arguments": [],
+    }
+    (path / "plan.json").write_text(json.dumps(plan))
+    (path / "state.json").write_text(json.dumps(state))
+    return RunFolder(path)
+
+
+async def settled(pilot: Pilot[Any], met: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if met():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came")
+
+
+async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):
+    run = run_folder(tmp_path, "words\n", phase="lost", reason="The job is gone.")
+    app = MonitorApp(tmp_path, None, run)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settled(pilot, lambda: app.monitor.info is not None)
+        await pilot.pause()
+        assert "2026-11-30/09-32-12" in app.text() and "LOST" in app.text()
+        await pilot.press("S")
+        assert app.screen is app.monitor  # over: there is nothing to stop
+
+
+async def test_without_a_run_it_says_how_to_start_one(tmp_path: Path):
+    app = MonitorApp(tmp_path, None)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        assert "mdk-tui demo" in app.text()
+
+
+def test_what_a_stop_would_do_is_said_before():
+    prospect = StopProspect("2026-11-30/09-32-12", "train", "ck/2026", 4310, 15, None)
+    assert (
+        "ck/2026" in prospect.words()
+        and "iteration 4,310" in prospect.words()
+        and "15 minutes" in prospect.words()
+    )
+    withheld = StopProspect(
+        "r", "train", "ck", 1, 15, "A NaN alert is open: saving now would keep broken weights."
+    )
+    assert "broken weights" in withheld.words() and "Save and stop" not in withheld.words()
+
+
+@pytest.mark.parametrize(
+    ("withheld", "key", "answer"),
+    [(None, "s", "save"), (None, "n", "now"), (None, "escape", None), ("It has not loaded yet.", "n", "now")],
+)
+async def test_stopping_takes_a_second_key(withheld: str | None, key: str, answer: str | None):
+    app, answers = App[None](), list[str | None]()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.push_screen(StopScreen(StopProspect("r", "train", "ck", 1, 15, withheld)), answers.append)
+        if withheld:
+            await pilot.press("s")
+            assert answers == []
+        await pilot.press(key)
+        assert answers == [answer]
+
+
+def every_binding() -> list[Any]:
+    classes = (MonitorScreen, Plot, LogView, AttentionPanel, Chooser, Details, StopScreen)
+    return [binding for owner in classes for binding in owner.BINDINGS]
+
+
+def test_every_key_has_an_id_and_a_tooltip():
+    assert all(binding.id and binding.tooltip for binding in every_binding())
+    ids = [binding.id for binding in every_binding()]
+    assert len(ids) == len(set(ids))
