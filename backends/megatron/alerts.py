@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from backends.megatron.events import Alert, IterationBatch, Severity, Value
+from backends.megatron.events import Alert, IterationBatch, Severity, Validation, Value
 
 SKIPPED, NANS, SCALE, GRAD = (
     "number of skipped iterations",
@@ -24,6 +24,7 @@ SKIPPED, NANS, SCALE, GRAD = (
 AUXILIARY = ("balancing", "z_loss", "z loss", "loss scale")  # printed beside the loss that is trained for
 LM_LOSS = "lm loss"
 LONG_SKIPPING = 50  # iterations: fp16's loss scale finds its level within 10 to 30
+SATURATED = 4.851652e08  # exp(20) as printed
 CALM = 20  # lines without a trouble after which it is over
 
 
@@ -63,7 +64,8 @@ class _Stretch:
         """What there is to say at its end: nothing of a short one, or of one that is normal."""
         if self.count < 2 or self.trouble.severity == "info":
             return []
-        message = f"{self.trouble.message.split(':')[0].rstrip('.')}: in {self.count} lines, iterations {self.begun} to {self.last}."
+        what = self.trouble.message.split(":")[0].rstrip(".")
+        message = f"{what} – in {self.count} lines, iterations {self.begun} to {self.last}."
         return [Alert(self.line, self.rank, f"{self.trouble.kind}-ended", message, "", self.last, "info")]
 
 
@@ -155,6 +157,29 @@ class Alarm:
             if stretch.calm >= CALM:
                 found += self._open.pop(kind).ended()
         return found
+
+
+def check_validation(result: Validation) -> list[Alert]:
+    """What an evaluation says is wrong. Megatron prints exp(min(20, loss)), which is the ceiling for a NaN loss too."""
+    numbers = {name: value for name, value in result.values.items() if not isinstance(value, str)}
+    where, line, rank = result.iteration, result.line, result.rank
+    if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
+        remedy = "Do not save over the last good checkpoint; look at the training loss before this iteration."
+        return [
+            Alert(
+                line,
+                rank,
+                "nan-validation",
+                f"{bad[0]} of the {result.set} set is no number.",
+                remedy,
+                where,
+                "error",
+            )
+        ]
+    if SATURATED in numbers.values():
+        message = f"The perplexity of the {result.set} set is at its ceiling, exp(20): it measures nothing."
+        return [Alert(line, rank, "perplexity-ceiling", message, "Look at the loss instead.", where, "info")]
+    return []
 
 
 @functools.cache

@@ -14,6 +14,9 @@ START = re.compile(r"(?<![\w,])iteration\s+(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 EPOCH = re.compile(
     r"epoch \d+, *$"
 )  # NeMo's `Training epoch 0, iteration 0/9 |` counts from 0 and is not Megatron's
+PROSE = re.compile(
+    "[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+)  # Japanese, Chinese or Korean text that quotes a log
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)\]\s*$")
 FIELD = re.compile(r"\s*([A-Za-z_][^|:]*?)\s*:\s*(.*?)\s*$")
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(.*)$", re.ASCII)
@@ -43,7 +46,7 @@ class IterationLine:
 def read_iteration(text: str) -> IterationLine | None:
     """Read `text` as an iteration line; None when it is none."""
     start = START.search(text)
-    if start is None or EPOCH.search(text, 0, start.start()):
+    if start is None or EPOCH.search(text, 0, start.start()) or PROSE.search(text, 0, start.start()):
         return None
     stamp = STAMP.search(text, 0, start.start())
     values: dict[str, Value] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from backends.megatron.alerts import Alarm
+from backends.megatron.alerts import Alarm, check_validation
 from backends.megatron.errors import ErrorCollector
 from backends.megatron.events import (
     Alert,
@@ -18,6 +18,7 @@ from backends.megatron.events import (
     Memory,
     Milestone,
     Parameters,
+    Validation,
     Value,
 )
 from backends.megatron.iteration import CONTINUES, IterationLine, read_iteration
@@ -43,6 +44,7 @@ class LineReader:
         self._load: tuple[str, str] = ("", "")  # --load and --save of this attempt
         self._trained_at = 0  # the first line that only a training run prints after its first iterations
         self._had_iterations = False
+        self._attempts = 0
         self.meant_nothing = True  # of the line last read
 
     @property
@@ -145,8 +147,13 @@ class LineReader:
                 self._in_arguments = event.name == "arguments"
                 return [event] if self._in_arguments else []
             case Milestone(name="distributed"):
+                # Ranks of the first attempt may fail before rank 0 prints its first line.
+                errors = self.errors.flush() if self._attempts else []
+                self._attempts += 1
                 self.iteration, self._load = -1, ("", "")
-                return [*self.errors.flush(), *self._alarm.finish(), event]
+                return [*errors, *self._alarm.finish(), event]
+            case Validation():
+                return [event, *check_validation(event)]
             case Milestone(name="done") | Checkpoint(action="saved") | Memory(iteration=int()) | Parameters():
                 if not isinstance(event, Parameters) or "total" in event.values:
                     self._trained_at = self._trained_at or event.line

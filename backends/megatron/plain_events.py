@@ -38,7 +38,6 @@ DATETIME = (
 DATED = {
     "after megatron is initialized": "initialized",
     "after model, optimizer, and learning rate scheduler are built": "built",
-    "after model, optimizer, and learning rate scheduler are built ": "built",
     "after dataloaders are built": "data",
     "before the start of training step": "training",
     "after training is done": "done",
@@ -56,6 +55,7 @@ STARTS = {
     "done with setup": "set up",
     "training ...": "loop",
     "skipping training": "training skipped",
+    "Evaluating on ": "evaluation",
     "* Serving Flask app": "server",
 }
 
