@@ -30,13 +30,15 @@ MAX_LINE = 4 << 20  # bytes; an answer of eight GPUs takes 4 KB
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds. `quiet`: silence that is worth a word; `limit`: silence after which the child is killed;
-    `pause`, `longest_pause`: before the next child, doubling; `gone`: before asking again where there is no GPU."""
+    `pause`, `longest_pause`: before the next child, doubling; `gone`: before asking again where there is no GPU;
+    `host`: between two looks at a host without one."""
 
     quiet: float = 3.0
     limit: float = 30.0
     pause: float = 1.0
     longest_pause: float = 60.0
     gone: float = 300.0
+    host: float = 5.0
 
 
 class Collector:
@@ -69,6 +71,7 @@ class Collector:
         self._child: _Child | None = None
         self._stuck: subprocess.Popen[bytes] | None = None
         self._note: str | None = None
+        self._gone = False
         self._failures = 0
         self._retry_at = self._due = clock()
 
@@ -84,7 +87,8 @@ class Collector:
             while not self._closed:
                 snapshot = self._advance()
                 if snapshot is not None:
-                    self._due = self._clock() + self._interval
+                    pause = max(self._patience.host, self._interval) if self._gone else self._interval
+                    self._due = self._clock() + pause
                     return snapshot
                 now = self._clock()
                 if until is not None and now >= until:
@@ -114,7 +118,7 @@ class Collector:
             return self._snapshot() if now >= self._due else None
         answer = self._child.read()
         if answer is not None and answer.gpus is not None:
-            self._failures, self._note, self._child.heard = 0, None, now
+            self._failures, self._note, self._gone, self._child.heard = 0, None, False, now
             return self._snapshot(answer.gpus)
         if answer is not None or self._child.over:
             self._drop(now, answer)
@@ -172,7 +176,7 @@ class Collector:
         self._pause(now, answer)
 
     def _pause(self, now: float, answer: _Answer) -> None:
-        self._note = answer.note
+        self._note, self._gone = answer.note, answer.gone
         pause = min(self._patience.pause * 2**self._failures, self._patience.longest_pause)
         self._retry_at = now + (self._patience.gone if answer.gone else pause)
         self._failures = min(self._failures + 1, 30)

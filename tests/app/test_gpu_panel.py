@@ -11,7 +11,7 @@ from textual.geometry import Region
 from backends.megatron.events import Memory
 from backends.telemetry.readings import GpuProcess, GpuReading, HostReading, Snapshot
 from tui.widgets.gpu_panel import GpuPanel
-from tui.widgets.gpu_rows import ASCII, Glyphs, body, megatron_line
+from tui.widgets.gpu_rows import ASCII, Glyphs, body, calm, megatron_line
 from tui.widgets.panel import width_of
 
 GIB = 1 << 30
@@ -154,6 +154,17 @@ def test_wide_characters_of_a_host_name_keep_the_row_in_its_width():
     assert width_of(body((wide,), 60, 3, Glyphs(), processes=False, user=None)[1]) == len(
         "host 計算機  CPU  12 %  memory  31.0/251.0 GiB"
     ) + len("計算機")
+
+
+def test_a_host_that_only_wavers_is_shown_as_before():
+    def with_host(**fields: float | None) -> Snapshot:
+        return node(host=replace(HOST, **fields))  # type: ignore[arg-type]
+
+    assert calm(NO_GPU, with_host(cpu_percent=14.0, memory_used=31 * GIB + GIB // 2)).host == HOST
+    assert calm(NO_GPU, with_host(cpu_percent=17.0)).host.cpu_percent == 17
+    assert calm(NO_GPU, with_host(memory_used=33 * GIB)).host.memory_used == 33 * GIB
+    assert calm(NO_GPU, with_host(cpu_percent=None)).host.cpu_percent is None
+    assert calm(None, NO_GPU) == NO_GPU
 
 
 class PanelApp(App[None]):

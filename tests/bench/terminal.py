@@ -19,6 +19,8 @@ from types import TracebackType
 
 TOP = Path(__file__).resolve().parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
+# A user's own settings; and an installed program has its modules compiled.
+NOT_INHERITED = ("TEXTUAL", "MDK_", "NO_COLOR", "PYTHONDONTWRITEBYTECODE")
 MDK_TUI = (sys.executable, "-c", "from tui.cli import main; main()")
 
 BARE_APP = """
@@ -44,9 +46,7 @@ class Terminal:
     ) -> None:
         main, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TEXTUAL", "MDK_"))
-        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         inherited |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})}
         self.started = time.monotonic()
         self.process = subprocess.Popen(
@@ -57,6 +57,7 @@ class Terminal:
         self._changed = threading.Condition()
         self._data = bytearray()
         self._arrivals: list[tuple[float, int]] = []  # time, length of the data then
+        self._ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -132,6 +133,7 @@ class Terminal:
                 if data:
                     self._data += data
                     self._arrivals.append((time.monotonic(), len(self._data)))
+                self._ended = not data
                 self._changed.notify_all()
             if not data:
                 os.close(self._main)
@@ -142,7 +144,7 @@ class Terminal:
         with self._changed:
             while (found := find(self._data)) < 0:
                 left = limit - time.monotonic()
-                if left <= 0 or not self._reader.is_alive():
+                if left <= 0 or self._ended:
                     raise TimeoutError(
                         f"{what} was not written within {timeout} s; the end: {bytes(self._data[-300:])!r}"
                     )

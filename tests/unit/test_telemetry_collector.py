@@ -18,7 +18,7 @@ import pytest
 from backends.telemetry.collector import Collector, Patience
 from backends.telemetry.wire import decode_line
 
-HASTY = Patience(quiet=0.1, limit=0.6, pause=0.1, longest_pause=0.2, gone=30)
+HASTY = Patience(quiet=0.1, limit=0.6, pause=0.1, longest_pause=0.2, gone=30, host=0.05)
 ANSWER = 'import json, os, time\nsay = lambda v: print(json.dumps(v), flush=True)\nsay({"gpus": [{"index": 0, "sm_clock": os.getpid()}]})\n'
 HANG = ANSWER + "time.sleep(60)"
 

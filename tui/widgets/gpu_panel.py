@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from backends.megatron.events import Memory
 from backends.telemetry.readings import Snapshot
-from tui.widgets.gpu_rows import ASCII, Glyphs, body, megatron_line
+from tui.widgets.gpu_rows import ASCII, Glyphs, body, calm, megatron_line
 from tui.widgets.panel import Panel, Row, Span
 
 
@@ -50,7 +50,9 @@ class GpuPanel(Panel):
         Only rows that changed are written.
         """
         if snapshot is not None:
-            self._snapshots = (snapshot,) if isinstance(snapshot, Snapshot) else tuple(snapshot)
+            fresh = (snapshot,) if isinstance(snapshot, Snapshot) else tuple(snapshot)
+            shown = {old.host.host: old for old in self._snapshots}
+            self._snapshots = tuple(calm(shown.get(new.host.host), new) for new in fresh)
         if megatron_memory is not None:
             self._megatron = megatron_line(megatron_memory)
         super().show()
