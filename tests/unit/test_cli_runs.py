@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,10 +14,11 @@ from typing import Any
 import pytest
 from scripted_jobs import clean_up, wait_for
 
-from backends.runs.catalog import run_folders
+from backends.runs.catalog import find_run, run_folders
 from backends.runs.checkpoints import read_tracker
 from backends.runs.processes import marked_processes
 from backends.workspace import Workspace
+from tui.commands.demo import start_both, training
 
 SMALL = ("--num-layers", "1", "--hidden-size", "16", "--seq-length", "16", "--max-position-embeddings", "16",
          "--micro-batch-size", "1", "--global-batch-size", "1", "--eval-iters", "1")  # fmt: skip
@@ -151,6 +153,17 @@ def test_the_demo_without_a_screen(terminal: Terminal) -> None:
     assert tracker.read_text() == "6"
     assert "completion" in done.stdout and "served" in done.stdout
     assert [run["phase"] for run in terminal.json("runs")] == ["finished", "finished"]
+
+
+def test_behind_the_demo_s_screen_train_a_run_and_a_server_that_waits_for_it(terminal: Terminal) -> None:
+    workspace = terminal.workspace
+    plan = dataclasses.replace(training(workspace, None, None), arguments=(*LONG, "--exit-signal-handler"))
+    train = start_both(workspace, plan)
+    assert find_run(workspace, None) == train and len(list(run_folders(workspace))) == 2
+    [server] = [folder for folder in run_folders(workspace) if folder != train]
+    assert terminal.wait(server.name, "address")["load"] == terminal.json("status")["save"]
+    assert terminal("ask", "x", "--tokens", "2").stdout.startswith("x")
+    assert [terminal.json("stop")["run"] for _ in range(2)] == [train.name, server.name]
 
 
 def test_the_demo_without_a_screen_says_why_it_failed(terminal: Terminal) -> None:

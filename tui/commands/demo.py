@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ from backends.models.presets import TINY
 from backends.runs.arguments import int_of
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
-from backends.runs.folder import RunFolder
+from backends.runs.folder import RunFolder, dated_name, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.planning import free_port, new_save_folder, serve_plan, train_plan
 from backends.text import clean_line
@@ -50,10 +51,22 @@ def command(workspace: Workspace, iters: int | None, headless: bool, base: Path 
         )
     from tui.commands.app import run_application
 
-    train = start(plan, workspace)
-    start(serve_plan(workspace, _save_of(train), port=free_port(), wait=True), workspace)
-    run_application(workspace, screen="monitor", run=str(train.path))
+    run_application(workspace, screen="monitor", run=str(start_both(workspace, plan).path))
     return 0
+
+
+def start_both(workspace: Workspace, plan: RunPlan) -> RunFolder:
+    """The training run, and a text server that waits for its first checkpoint.
+
+    The server's folder is dated a second earlier, so that the training is the newest run: what `attach`, `stop` and
+    `resume` mean when no run is named.
+    """
+    train = start(plan, workspace)
+    before = moment_of(train.name) - timedelta(seconds=1)
+    while (workspace.runs / dated_name(before)).exists():
+        before -= timedelta(seconds=1)
+    start(serve_plan(workspace, _save_of(train), port=free_port(), wait=True), workspace, now=before)
+    return train
 
 
 def training(workspace: Workspace, iters: int | None, base: Path | None) -> RunPlan:
