@@ -7,11 +7,12 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.launch.launcher import Command, Launcher
 from backends.launch.local import Local
+from backends.launch.mpirun import Mpirun
 from backends.models.problem import Problem
 from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
 
-LAUNCHERS: dict[str, Launcher] = {"local": Local()}
+LAUNCHERS: dict[str, Launcher] = {"local": Local(), "mpirun": Mpirun()}
 
 
 def launcher_of(plan: RunPlan) -> Launcher:

@@ -18,6 +18,7 @@ from typing import Any
 from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import commands, problems, write_command
+from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
@@ -43,7 +44,7 @@ def start(
         raise UserError(errors[0].message, errors[0].remedy)
     folder = create_run_folder(workspace.runs, now or datetime.now())
     try:
-        owned = _own_save_folder(plan)
+        owned = _own_save_folder(with_master_port(plan, workspace))
         write_json(folder.plan_file, dataclasses.replace(owned, versions=_versions()).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
     except OSError as error:

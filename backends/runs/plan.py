@@ -37,6 +37,7 @@ class RunPlan:
     preset: str = ""
     title: str = ""
     image: str | None = None
+    image_options: tuple[str, ...] = ()  # of `singularity exec`, before those of the settings
     arguments: tuple[str, ...] = ()
     processes: int = 1
     gpus: tuple[int, ...] | None = None  # None: all that are visible

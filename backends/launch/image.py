@@ -1,0 +1,80 @@
+"""`singularity exec`: the words before a command that make it run inside an image."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from backends.runs.plan import RunPlan
+from backends.settings import ImageSettings
+from backends.workspace import Workspace
+
+ELSEWHERE = "/opt/singularity/bin/singularity"  # where these servers have it, outside PATH
+INSIDE = "/opt/mdk-tui"  # where the demo's packages are seen in the image
+NEVER_BOUND = ("/", "/tmp", "/home", "/root")  # the image has its own, or sees the host's anyway
+
+
+def find_singularity(settings: ImageSettings, find: Callable[[str], str | None]) -> str | None:
+    """How to call it: as settings say, by name where PATH knows it, else by its path. None: there is none."""
+    if settings.singularity:
+        return settings.singularity if find(settings.singularity) else None
+    for name in ("singularity", "apptainer"):
+        if find(name):
+            return name
+    return find(ELSEWHERE)
+
+
+def workspace_image(workspace: Workspace, settings: ImageSettings) -> Path:
+    """Where Megatron-LM's image is, or will be: as settings say, else where the tutorial has it."""
+    if settings.path:
+        return workspace.root / Path(settings.path).expanduser()
+    return workspace.megatron / "pytorch.sif"
+
+
+def exec_words(
+    plan: RunPlan, workspace: Workspace, settings: ImageSettings, program: str, *, gpus: bool
+) -> tuple[str, ...]:
+    """`singularity exec … IMAGE` for `plan`, whose `image` is set."""
+    options = ["--nv"] if gpus else []
+    options += plan.image_options
+    if settings.no_home and "--no-home" not in options:
+        options.append("--no-home")
+    for spec in (*bound_folders(plan, workspace), *settings.bind, *_demo_packages(plan)):
+        options += ["-B", spec]
+    if plan.trainer == "demo":
+        options += ["--env", f"PYTHONPATH={INSIDE}"]
+    return (program, "exec", *options, *settings.options, plan.image or "")
+
+
+def bound_folders(plan: RunPlan, workspace: Workspace) -> list[str]:
+    """Folders of the host that the job must see at the same path: the workspace, where it saves, loads and reads."""
+    wanted = [workspace.root]
+    wanted += [Path(path) for path in (plan.save, plan.load) if path]
+    wanted += [Path(path).parent for path in _data_files(plan.arguments)]
+    return [str(folder) for folder in _outermost(wanted) if str(folder) not in NEVER_BOUND]
+
+
+def _data_files(arguments: Sequence[str]) -> list[str]:
+    """Absolute paths among the arguments: data prefixes, vocabulary, tokenizer model."""
+    return [word for word in arguments if word.startswith("/") and Path(word).parent.is_dir()]
+
+
+def _outermost(folders: Iterable[Path]) -> list[Path]:
+    """Without those that lie in another one; what lies in it is seen with it."""
+    kept: list[Path] = []
+    for folder in sorted(set(folders), key=lambda folder: len(folder.parts)):
+        if not any(outer == folder or outer in folder.parents for outer in kept):
+            kept.append(folder)
+    return kept
+
+
+def _demo_packages(plan: RunPlan) -> list[str]:
+    """The demo and autograd, pure Python, read-only from this installation: the image need not carry them."""
+    if plan.trainer != "demo":
+        return []
+    packages = [Path(__file__).resolve().parents[1]]
+    spec = importlib.util.find_spec("autograd")
+    if spec is not None and spec.origin is not None:
+        packages.append(Path(spec.origin).resolve().parent)
+    return [f"{package}:{INSIDE}/{package.name}:ro" for package in packages]

@@ -1,0 +1,161 @@
+"""The launcher `mpirun`: one process a GPU through Open MPI, inside an image or not, on one node or those of a list."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.launch.image import exec_words, find_singularity
+from backends.launch.launcher import Command, arguments_of
+from backends.launch.local import MODULES
+from backends.models.problem import Problem
+from backends.runs.arguments import group_arguments, value_of, without
+from backends.runs.plan import RunPlan
+from backends.runs.processes import MARK, Process
+from backends.settings import read_settings
+from backends.workspace import Workspace
+
+SCRIPTS = {"train": "examples/gpt3/train_gpt3_7b_mpi.sh", "serve": "examples/gpt3/inference_gpt3_7b_mpi.sh"}
+# What the scripts take as their five arguments, or from the environment.
+TAKEN = ("--data-path", "--vocab-file", "--merge-file", "--tensorboard-dir", "--port", "--host")
+VOCABULARY = "gpt2"  # the folder in the clone that the set-up fills
+GPT2_TOKENIZER = "GPT2BPETokenizer"  # what pretrain_gpt.py takes when none is named
+
+
+@dataclass(slots=True)
+class Mpirun:
+    """`find` looks for a program in PATH, `cpus` are this machine's, `root`: Open MPI refuses root unless told."""
+
+    find: Callable[[str], str | None] = shutil.which
+    cpus: int = os.cpu_count() or 1
+    root: bool = os.geteuid() == 0
+    name: str = "mpirun"
+
+    def check(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
+        problems: list[Problem] = []
+        if self.find("mpirun") is None:
+            remedy = "Load the Open MPI module of this site, or install Open MPI 5."
+            problems.append(Problem("error", "launcher", "There is no mpirun in PATH.", remedy))
+        if (
+            plan.gpus is not None
+            and plan.processes > len(plan.gpus)
+            and not plan.hosts
+            and plan.trainer != "demo"
+        ):
+            message = f"{plan.processes} processes for {len(plan.gpus)} GPUs: Megatron-LM needs one GPU each."
+            problems.append(Problem("error", "gpus", message, f"Give --np {len(plan.gpus)}."))
+        problems += self._check_image(plan, workspace)
+        return problems + (_check_scripts(plan, workspace) if plan.trainer != "demo" else [])
+
+    def _check_image(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
+        if plan.image is None:
+            return []
+        problems: list[Problem] = []
+        if find_singularity(read_settings(workspace.settings).image, self.find) is None:
+            remedy = "Install Apptainer or SingularityCE, or say where it is: image.singularity in mdk.toml."
+            problems.append(Problem("error", "image", "There is no singularity.", remedy))
+        if not Path(plan.image).exists():
+            remedy = "Build it: mdk-tui setup image. Or name another --image."
+            problems.append(Problem("error", "image", f"There is no image {plan.image}.", remedy))
+        for path in (str(workspace.root), plan.save, plan.load):
+            if path and any(sign in path for sign in ":,"):
+                message = f"{path} holds a colon or a comma, which singularity cannot bind."
+                problems.append(Problem("error", "image", message, "Choose a path without."))
+        return problems
+
+    def command(self, plan: RunPlan, workspace: Workspace) -> Command:
+        """Raises UserError for settings that cannot be read."""
+        settings = read_settings(workspace.settings)
+        env = self._environment(plan)
+        words = ["mpirun", "--np", str(plan.processes), *settings.mpi.options]
+        if plan.hosts:
+            words += ["--host", ",".join(plan.hosts)]
+            carried = [MARK, *(name for name in env if not name.startswith("OMPI_"))]
+            words += [word for name in carried for word in ("-x", name)]
+        elif plan.processes > self.cpus // 2 and "--oversubscribe" not in words:
+            words.append("--oversubscribe")  # Open MPI counts cores, which may be half of the CPUs
+        if plan.image is not None:
+            program = find_singularity(settings.image, self.find) or "singularity"
+            words += exec_words(plan, workspace, settings.image, program, gpus=plan.trainer != "demo")
+        words += _demo_words(plan) if plan.trainer == "demo" else _script_words(plan, workspace)
+        cwd = workspace.root if plan.trainer == "demo" else workspace.megatron
+        return Command(tuple(words), str(cwd), env)
+
+    def _environment(self, plan: RunPlan) -> dict[str, str]:
+        env: dict[str, str] = {}
+        if self.root:
+            env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        if plan.gpus is not None:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, plan.gpus))
+        if plan.trainer == "demo":
+            env["PYTHONSAFEPATH"] = "1"  # a folder "backends" in the workspace is none of ours
+            if plan.processes > 1:
+                env["OMP_NUM_THREADS"] = "1"  # each rank would compute with as many threads as there are CPUs
+        elif plan.hosts:
+            env["MASTER_ADDR"] = plan.hosts[0].partition(":")[0]
+        if plan.trainer == "server":
+            env["MDK_SERVER_PORT"] = value_of(plan.arguments, "--port") or ""
+            env["MDK_SERVER_HOST"] = value_of(plan.arguments, "--host") or "127.0.0.1"
+        return {name: value for name, value in {**env, **plan.environment}.items() if value}
+
+    def term_saves(self, plan: RunPlan) -> bool:
+        """TERM to mpirun does not, but a stop sends it to the ranks as well."""
+        return plan.kind == "train" and value_of(plan.arguments, "--exit-signal-handler") is not None
+
+    def stop_gracefully(self, job: Process) -> None:
+        """mpirun passes USR1 to every rank on every node; TERM would make it kill them before they could save."""
+        os.kill(job.pid, signal.SIGUSR1)
+
+
+def _demo_words(plan: RunPlan) -> list[str]:
+    python = sys.executable if plan.image is None else "python3"
+    return [python, "-u", "-m", MODULES[plan.kind], *arguments_of(plan)]
+
+
+def _script_words(plan: RunPlan, workspace: Workspace) -> list[str]:
+    """`bash SCRIPT SAVE TENSORBOARD VOCAB MERGES DATA [--load DIR] FLAGS…`, the server's without the `--load`."""
+    vocabulary, merges = _vocabulary(plan, workspace)
+    flags = without(plan.arguments, *TAKEN)
+    if plan.kind == "serve":
+        return ["bash", SCRIPTS["serve"], plan.load or "", "", vocabulary, merges, "", *flags]
+    data = " ".join(dict(group_arguments(plan.arguments)).get("--data-path", ()))
+    board = value_of(plan.arguments, "--tensorboard-dir")
+    board = board if board is not None else f"{plan.save}/tensorboard" if plan.save else ""
+    load = ["--load", plan.load] if plan.load else []
+    return ["bash", SCRIPTS["train"], plan.save or "", board, vocabulary, merges, data, *load, *flags]
+
+
+def _vocabulary(plan: RunPlan, workspace: Workspace) -> tuple[str, str]:
+    """GPT-2's, from the set-up's data step, where no other is named; none for a tokenizer of another kind."""
+    given = value_of(plan.arguments, "--vocab-file"), value_of(plan.arguments, "--merge-file")
+    named = value_of(plan.arguments, "--tokenizer-type") or GPT2_TOKENIZER
+    default = named == GPT2_TOKENIZER
+    names = ("vocab.json", "merges.txt")
+    found = (
+        text if text is not None else str(workspace.megatron / VOCABULARY / name) if default else ""
+        for text, name in zip(given, names, strict=True)
+    )
+    return next(found), next(found)
+
+
+def _check_scripts(plan: RunPlan, workspace: Workspace) -> list[Problem]:
+    problems: list[Problem] = []
+    if not workspace.megatron.is_dir():
+        message, remedy = f"There is no Megatron-LM in {workspace.megatron}.", "Run: mdk-tui setup megatron"
+        return [Problem("error", "trainer", message, remedy)]
+    script = workspace.megatron / SCRIPTS[plan.kind]
+    if not script.is_file():
+        problems.append(Problem("error", "trainer", f"There is no {script}.", "Run: mdk-tui setup patches"))
+    for file, flag in zip(_vocabulary(plan, workspace), ("--vocab-file", "--merge-file"), strict=True):
+        if file and not (workspace.megatron / file).is_file():
+            problems.append(Problem("error", flag, f"There is no {file}.", "Run: mdk-tui setup data"))
+    data = value_of(plan.arguments, "--data-path")
+    if plan.kind == "train" and not data and value_of(plan.arguments, "--mock-data") is None:
+        remedy = "Add --data-path PREFIX, or --mock-data."
+        problems.append(Problem("error", "data", "It is not said what to train on.", remedy))
+    return problems

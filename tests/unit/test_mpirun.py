@@ -1,0 +1,210 @@
+"""The launcher mpirun, as words: what it would run, what it refuses, and ports that two jobs do not share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.errors import UserError
+from backends.files import write_json
+from backends.launch.image import INSIDE, bound_folders, find_singularity
+from backends.launch.mpirun import SCRIPTS, Mpirun
+from backends.launch.placement import Placement, placed, read_hostfile
+from backends.launch.ports import choose, promised, with_master_port
+from backends.runs.folder import create_run_folder
+from backends.runs.plan import RunPlan
+from backends.runs.state import RunState
+from backends.settings import ImageSettings
+from backends.workspace import Workspace
+
+FLAGS = ("--num-layers", "2", "--lr", "1e-3", "--train-iters", "10", "--exit-signal-handler")
+
+
+def everything(name: str) -> str:
+    return f"/usr/bin/{name}"
+
+
+def nothing(name: str) -> None:
+    return None
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def clone(workspace: Workspace) -> Path:
+    """What the checks look for in a clone of Megatron-LM."""
+    files = (*SCRIPTS.values(), "gpt2/vocab.json", "gpt2/merges.txt")
+    for name in files:
+        path = workspace.megatron / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return workspace.megatron
+
+
+def planned(**fields: Any) -> RunPlan:
+    usual = {
+        "kind": "train",
+        "trainer": "megatron",
+        "launcher": "mpirun",
+        "arguments": FLAGS,
+        "save": "/s/2026",
+    }
+    return RunPlan(**{**usual, **fields})
+
+
+def mpirun(**fields: Any) -> Mpirun:
+    return Mpirun(**{"find": everything, "cpus": 64, "root": False, **fields})
+
+
+def after(argv: Sequence[str], word: str) -> tuple[str, ...]:
+    return tuple(argv[argv.index(word) + 1 :])
+
+
+def test_megatron_in_an_image_runs_the_tutorials_script(workspace: Workspace, clone: Path) -> None:
+    data = ("--data-path", "0.3", "/data/a", "0.7", "/data/b", "--split", "99,1,0")
+    plan = planned(arguments=(*FLAGS, *data), image="/i/pytorch.sif", processes=8, load="/s/2025")
+    command = mpirun().command(plan, workspace)
+    assert command.cwd == str(clone)
+    assert command.argv[:7] == ("mpirun", "--np", "8", "--bind-to", "none", "singularity", "exec")
+    assert command.argv[7] == "--nv"
+    assert after(command.argv, "/i/pytorch.sif") == (
+        "bash", "examples/gpt3/train_gpt3_7b_mpi.sh", "/s/2026", "/s/2026/tensorboard", f"{clone}/gpt2/vocab.json",
+        f"{clone}/gpt2/merges.txt", "0.3 /data/a 0.7 /data/b", "--load", "/s/2025", *FLAGS, "--split", "99,1,0",
+    )  # fmt: skip
+
+
+def test_the_demo_in_an_image_brings_its_packages_read_only(workspace: Workspace) -> None:
+    command = mpirun().command(planned(trainer="demo", image="/i/cpu.sif", processes=2), workspace)
+    bound = [spec for spec in command.argv if spec.endswith(":ro")]
+    assert [spec.rpartition(":")[0].rpartition(":")[2] for spec in bound] == [
+        f"{INSIDE}/backends",
+        f"{INSIDE}/autograd",
+    ]
+    assert "--nv" not in command.argv and f"PYTHONPATH={INSIDE}" in command.argv
+    assert after(command.argv, "/i/cpu.sif")[:4] == ("python3", "-u", "-m", "backends.demo.train")
+    assert command.argv[-2:] == ("--save", "/s/2026") and command.cwd == str(workspace.root)
+
+
+def test_the_server_gets_its_port_by_the_environment(workspace: Workspace, clone: Path) -> None:
+    arguments = ("--num-layers", "2", "--port", "8030")
+    plan = planned(kind="serve", trainer="server", arguments=arguments, load="/s/2026", save=None)
+    command = mpirun().command(plan, workspace)
+    assert command.env == {"MDK_SERVER_PORT": "8030", "MDK_SERVER_HOST": "127.0.0.1"}
+    assert after(command.argv, "bash")[0] == "examples/gpt3/inference_gpt3_7b_mpi.sh"
+    assert command.argv[-2:] == ("--num-layers", "2")
+
+
+def test_some_gpus_root_and_few_cores(workspace: Workspace) -> None:
+    command = mpirun(root=True, cpus=8).command(planned(gpus=(4, 5, 6, 7), processes=8), workspace)
+    assert command.env["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
+    assert command.env["OMPI_ALLOW_RUN_AS_ROOT"] == command.env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+    assert "--oversubscribe" in command.argv
+    assert "--oversubscribe" not in mpirun(cpus=16).command(planned(processes=8), workspace).argv
+
+
+def test_several_nodes_are_named_and_get_the_variables(workspace: Workspace) -> None:
+    plan = planned(hosts=("n1:8", "n2:8"), processes=16, environment={"MASTER_PORT": "14540"})
+    argv = mpirun(root=True).command(plan, workspace).argv
+    assert argv[argv.index("--host") + 1] == "n1:8,n2:8"
+    carried = [argv[place + 1] for place, word in enumerate(argv) if word == "-x"]
+    assert carried == ["MDK_RUN", "MASTER_ADDR", "MASTER_PORT"]
+    assert mpirun().command(plan, workspace).env["MASTER_ADDR"] == "n1"
+
+
+def test_settings_and_a_wish_add_options(workspace: Workspace) -> None:
+    workspace.settings.write_text(
+        '[mpi]\noptions = ["--output", "tag"]\n'
+        '[image]\nsingularity = "/x/sing"\nbind = ["/d:/data"]\noptions = ["--cleanenv"]\nno_home = true\n'
+    )
+    plan = planned(image="/i/p.sif", image_options=("--no-home",))
+    argv = mpirun().command(plan, workspace).argv
+    assert argv[3:7] == ("--output", "tag", "/x/sing", "exec")
+    assert argv.count("--no-home") == 1
+    assert after(argv, "/d:/data")[:2] == ("--cleanenv", "/i/p.sif")
+
+
+def test_a_bound_folder_is_bound_once(workspace: Workspace, tmp_path: Path) -> None:
+    elsewhere = tmp_path.parent
+    inside = planned(save=f"{tmp_path}/outputs/checkpoints/x", load=f"{tmp_path}/outputs/checkpoints/y")
+    assert bound_folders(inside, workspace) == [str(tmp_path)]
+    outside = planned(save="/big/disk/x", arguments=("--data-path", f"{elsewhere}/data_text_document"))
+    assert sorted(bound_folders(outside, workspace)) == sorted([str(elsewhere), "/big/disk/x"])
+
+
+def test_singularity_is_found_where_these_servers_have_it() -> None:
+    def outside(name: str) -> str | None:
+        return name if name == "/opt/singularity/bin/singularity" else None
+
+    assert find_singularity(ImageSettings(), everything) == "singularity"
+    assert find_singularity(ImageSettings(), outside) == "/opt/singularity/bin/singularity"
+    assert find_singularity(ImageSettings(singularity="/no"), nothing) is None
+
+
+def test_what_is_missing_is_said_with_a_remedy(workspace: Workspace, clone: Path) -> None:
+    plan = planned(image=str(clone / "pytorch.sif"), arguments=(*FLAGS, "--mock-data"))
+    assert [p.field for p in mpirun(find=nothing).check(plan, workspace)] == ["launcher", "image", "image"]
+    (clone / "pytorch.sif").touch()
+    assert mpirun().check(plan, workspace) == []
+    assert [p.field for p in mpirun().check(planned(), workspace)] == ["data"]
+    (clone / "gpt2/merges.txt").unlink()
+    (clone / SCRIPTS["train"]).unlink()
+    assert [p.field for p in mpirun().check(plan, workspace)] == ["trainer", "--merge-file"]
+    other = Workspace(workspace.root / "empty")
+    assert [p.remedy for p in mpirun().check(plan, other)] == ["Run: mdk-tui setup megatron"]
+
+
+def test_a_path_that_cannot_be_bound_and_too_few_gpus(workspace: Workspace, clone: Path) -> None:
+    (clone / "pytorch.sif").touch()
+    arguments = (*FLAGS, "--mock-data")
+    odd = planned(image=str(clone / "pytorch.sif"), arguments=arguments, save="/s/a:b")
+    assert [p.field for p in mpirun().check(odd, workspace)] == ["image"]
+    few = planned(arguments=arguments, gpus=(0, 1), processes=4)
+    assert [(p.field, p.remedy) for p in mpirun().check(few, workspace)] == [("gpus", "Give --np 2.")]
+
+
+def test_two_jobs_get_two_ports(workspace: Workspace) -> None:
+    first = with_master_port(planned(), workspace, lambda port: True)
+    assert first.environment["MASTER_PORT"] == "14535"
+    folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 5, 0, 0))
+    write_json(folder.plan_file, first.as_json())
+    assert promised(workspace) == {"14535"}
+    second = with_master_port(planned(), workspace, lambda port: port != 14536)
+    assert second.environment["MASTER_PORT"] == "14537"
+    folder.write_state(RunState(phase="finished"))
+    again = with_master_port(dataclasses.replace(planned(), parent="x"), workspace, lambda port: True)
+    assert again.environment["MASTER_PORT"] == "14535"
+    assert with_master_port(planned(trainer="demo"), workspace) == planned(trainer="demo")
+    with pytest.raises(UserError, match="No port from 65535 on is free"):
+        choose(65535, (), lambda port: False)
+
+
+def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:
+    path = workspace.root / "hosts"
+    path.write_text("# two nodes\nn1 slots=8\n\nn2.site slots = 8 max-slots=8 # the other\nn3\n")
+    assert read_hostfile(path) == ("n1:8", "n2.site:8", "n3")
+    assert placed(planned(), workspace, Placement(hostfile=path, in_image=False)).processes == 17
+    path.write_text("n1 slots=8\nn2 --evil\n")
+    with pytest.raises(UserError, match="line 2: 'n2 --evil' names no node"):
+        read_hostfile(path)
+
+
+def test_what_is_not_said_follows(workspace: Workspace) -> None:
+    plan = placed(planned(gpus=(2, 3)), workspace, Placement(no_home=True))
+    assert plan.processes == 2 and plan.image == str(workspace.megatron / "pytorch.sif")
+    assert plan.image_options == ("--no-home",)
+    assert placed(planned(trainer="demo"), workspace, Placement()).image is None
+    assert placed(planned(), workspace, Placement(in_image=False, processes=3)).image is None
+    assert RunPlan.from_json(plan.as_json() | {"gpus": [2, 3]} | _lists(plan), "test") == plan
+
+
+def _lists(plan: RunPlan) -> dict[str, Any]:
+    """Tuples as JSON gives them back."""
+    return {name: list(value) for name, value in plan.as_json().items() if isinstance(value, tuple)}
