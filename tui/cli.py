@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "checkpoints": ("checkpoints", "What is there, complete or not, and why."),
     "prune": ("prune", "Make room: remove old checkpoints, after showing which."),
     "data": ("data", "Documents and tokens of a preprocessed data set."),
+    "presets": ("presets", "The models by name, with their sizes."),
+    "estimate": ("estimate", "Parameters, memory, tokens and time, before a start."),
     "launch": ("launch", "Start a run, or print what would run."),
     "resume": ("resume", "Continue a run from its newest checkpoint."),
     "runs": ("runs", "What runs and what ran."),

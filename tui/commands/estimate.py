@@ -1,0 +1,83 @@
+"""`mdk-tui estimate`: parameters, memory, tokens, time and disk of a training, before it is started."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from backends.errors import UserError
+from backends.models import presets
+from backends.models.configuration import read_configuration
+from backends.models.estimate import Estimate, estimate
+from backends.models.layout import Resources, check
+from backends.runs.arguments import merge_arguments
+from tui.commands.run_text import megatron_arguments, print_problems
+
+GIB = 2**30
+
+
+@click.command()
+@click.option("--preset", "preset_name", required=True, metavar="P", help="A model by name, such as gpt3-7b.")
+@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs, on all nodes.")
+@click.option(
+    "--gpu-memory", type=click.FloatRange(min=1), metavar="GIB", help="Memory of one, to check against."
+)
+@click.option(
+    "--throughput", type=click.FloatRange(min=0, min_open=True), metavar="TFLOPS", help="Measured, a GPU."
+)
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- MEGATRON ARGUMENTS]")
+def command(
+    preset_name: str,
+    gpus: int,
+    gpu_memory: float | None,
+    throughput: float | None,
+    as_json: bool,
+    arguments: tuple[str, ...],
+) -> int:
+    """What a training will need, by Megatron's own formula."""
+    preset = presets.find(preset_name)
+    if preset.trainer == "demo":
+        raise UserError(
+            f"{preset.name} is the demo's and fits any machine.", "Name one of `mdk-tui presets`."
+        )
+    words = merge_arguments(preset.arguments, megatron_arguments(arguments))
+    config = read_configuration(words, gpus)
+    memory = int(gpu_memory * GIB) if gpu_memory else None
+    found = check(words, Resources(gpus, memory))
+    result = estimate(config, throughput=throughput)
+    if as_json:
+        problems = [problem.as_json() for problem in found]
+        click.echo(
+            json.dumps({"preset": preset_name, "gpus": gpus, **result.as_json(), "problems": problems})
+        )
+        return 0
+    click.echo("\n".join(lines(result)))
+    print_problems(found)
+    return 0
+
+
+def lines(result: Estimate) -> list[str]:
+    """The estimate for people; what is not known is left out."""
+    counts, memory, training = result.parameters, result.memory, result.training
+    told = "measured" if training.throughput_measured else "assumed"
+    rows: dict[str, str | None] = {
+        "parameters": f"{counts.total / 1e9:.2f} billion: {counts.transformer / 1e9:.2f} in transformer layers, "
+        f"{counts.embedding / 1e9:.2f} in embedding layers",
+        "fullest GPU": f"{counts.most_loaded_shard / 1e9:.4f} billion parameters",
+        "memory": f"{memory.total:.2f} MB: weight and optimizer {memory.weight_and_optimizer:.2f} MB, "
+        f"activations {memory.activation:.2f} MB",
+        "activations": f"{memory.activation_without_recomputation:.2f} MB without recomputation, "
+        f"{memory.activation_with_full_recomputation:.2f} MB with full recomputation",
+        "tokens": f"{training.tokens_per_iteration:,} an iteration"
+        + (f", {training.tokens / 1e9:,.2f} billion in all" if training.tokens else ""),
+        "time": f"{training.seconds_per_iteration:.2f} s an iteration"
+        + (f", {training.seconds / 86400:.1f} days in all" if training.seconds else "")
+        + f" at {training.throughput:g} TFLOP/s a GPU ({told})",
+        "checkpoint": f"{training.checkpoint_bytes / GIB:.1f} GiB",
+        "disk": f"{training.disk_bytes / GIB:,.1f} GiB for {training.checkpoints} checkpoints"
+        if training.disk_bytes
+        else None,
+    }
+    return [f"{name:<12}{text}" for name, text in rows.items() if text]

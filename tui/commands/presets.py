@@ -1,0 +1,51 @@
+"""`mdk-tui presets`: the models by name, with their computed size."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from backends.models.configuration import ArgumentError, read_configuration
+from backends.models.estimate import count_parameters
+from backends.models.presets import PRESETS, Preset
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One array.")
+def command(as_json: bool) -> int:
+    """The models that `launch` and `estimate` know."""
+    sizes = {name: parameters(preset) for name, preset in PRESETS.items()}
+    if as_json:
+        click.echo(json.dumps([_as_json(preset, sizes[name]) for name, preset in PRESETS.items()]))
+        return 0
+    width = max(map(len, PRESETS))
+    for name, preset in PRESETS.items():
+        click.echo(f"{name:<{width}}  {billions(sizes[name]):>9}  {preset.trainer:<8}  {preset.title}")
+    return 0
+
+
+def parameters(preset: Preset) -> int | None:
+    """The computed count; None where the arguments do not say, and for the demo, whose vocabulary is its own."""
+    if preset.trainer == "demo":
+        return None
+    try:
+        return count_parameters(read_configuration(preset.arguments, 1)).total
+    except ArgumentError:
+        return None
+
+
+def billions(count: int | None) -> str:
+    if count is None:
+        return "?"
+    return f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
+
+
+def _as_json(preset: Preset, count: int | None) -> dict[str, object]:
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "trainer": preset.trainer,
+        "parameters": count,
+        "arguments": list(preset.arguments),
+    }
