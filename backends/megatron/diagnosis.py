@@ -48,7 +48,7 @@ def diagnose(record: Record) -> Diagnosis:
     errors = _fatal(record, since)
     if errors:
         cause = next((error for error in errors if error.kind not in ENDINGS), errors[0])
-        ended = any(error.kind in ENDINGS for error in errors) or any(e.line > cause.line for e in exits)
+        ended = any(error.kind in ENDINGS for error in errors) or any(e.line >= cause.line for e in exits)
         alone = record.arguments.get("world_size") == "1"  # nobody whom a failed rank could leave waiting
         return Diagnosis("failed", not ended and not alone, cause, since=since)
     names = {milestone.name for milestone in record.milestones if milestone.line >= since}

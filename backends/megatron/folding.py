@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from backends.megatron.events import LogLine
 from backends.megatron.lines import LineSplitter, decode, strip_prefixes
 
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+Key = TypeVar("Key")
+Kept = TypeVar("Kept")
+
 REMEMBERED = 1000  # different texts whose repeats are recognised
-BURST, MOST = (
-    4000,
-    200,
-)  # new lines shown of a chunk: after some quiet, and while a flood lasts; the newest of them
+BURST = 4000  # new lines shown of one chunk after some quiet
+MOST = 200  # and while a flood lasts: the newest
 CLIP = 2000  # characters
 RANKS_KEPT = 64
 
 ERROR = re.compile(
     r"\b(?:[A-Z]\w*Error|Traceback|FATAL|ERROR|CRITICAL|noticed that process|detected that one or more)\b|^error\b"
 )
-WARNING = re.compile(r"WARNING|\w*Warning\b")
-DEBUG = re.compile(r"^DEBUG\b|\bDEBUG:")
+ERROR_WORDS = ("rror", "RROR", "Traceback", "FATAL", "CRITICAL", "noticed that", "detected that")
+WARNING = re.compile(r"W(?:ARNING|arning\b)")
+DEBUG = re.compile(r"DEBUG:|^DEBUG\b")
+
+
+class DisplayText(NamedTuple):
+    """What is shown of one raw line: without its prefixes. Empty: nothing."""
+
+    text: str
+    rank: int | None
+    level: Level
 
 
 class Folder:
@@ -35,6 +46,7 @@ class Folder:
         self.folded = 0
         self.hidden = 0
         self._splitter = LineSplitter()
+        self._read: OrderedDict[bytes, DisplayText] = OrderedDict()
         self._known: OrderedDict[str, LogLine] = OrderedDict()
         self._credit = BURST
 
@@ -47,60 +59,79 @@ class Folder:
         return self._block(self._splitter.finish())
 
     def _block(self, block: bytes) -> list[LogLine]:
-        raw = block.split(b"\n")
-        if not raw[-1]:
-            raw.pop()
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
         numbers: dict[bytes, int] = {}  # of the first appearance; in that order
-        for number, line in enumerate(raw, self.lines + 1):
-            numbers.setdefault(line, number)
-        self.lines += len(raw)
-        counts = Counter(raw)
+        for number, raw in enumerate(lines, self.lines + 1):
+            numbers.setdefault(raw, number)
+        self.lines += len(lines)
+        counts = Counter(lines)
+        excess = len(numbers) - self._credit
         fresh: list[tuple[LogLine, str]] = []
         changed: dict[int, LogLine] = {}
-        for line, number in numbers.items():
-            whole = decode(line)
-            text, rank = strip_prefixes(whole)
-            if not text.strip():
+        for place, (raw, number) in enumerate(numbers.items()):
+            read = self._read.get(raw)
+            if read is None and place < excess and counts[raw] == 1:
+                self.hidden += 1  # of a flood: not even looked at
                 continue
-            known = self._known.get(text)
-            if known is None:
-                known = self._remember(LogLine(number, rank, "info", text[:CLIP], counts[line]), text)
-                fresh.append((known, whole))
-                self.folded += counts[line] - 1
-            else:
-                self._known.move_to_end(text)
-                known.count += counts[line]
-                self.folded += counts[line]
-                changed[known.number] = known
-            if rank is not None and len(known.ranks) < RANKS_KEPT:
-                known.ranks.add(rank)
+            read = _keep(self._read, raw, read or read_text(raw), 4 * REMEMBERED)
+            if read.text:
+                self._count(read, number, counts[raw], fresh, changed)
         self._show(fresh, changed)
         return [changed[number] for number in sorted(changed)]
 
-    def _remember(self, line: LogLine, text: str) -> LogLine:
-        self._known[text] = line
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        return line
+    def _count(
+        self,
+        read: DisplayText,
+        number: int,
+        count: int,
+        fresh: list[tuple[LogLine, str]],
+        changed: dict[int, LogLine],
+    ) -> None:
+        line = self._known.get(read.text)
+        if line is None:
+            line = LogLine(number, read.rank, read.level, read.text[:CLIP], 0)
+            self.folded -= 1
+            fresh.append((line, read.text))
+        else:
+            changed[line.number] = line
+        _keep(self._known, read.text, line, REMEMBERED)
+        line.count += count
+        self.folded += count
+        if read.rank is not None and len(line.ranks) < RANKS_KEPT:
+            line.ranks.add(read.rank)
 
     def _show(self, fresh: list[tuple[LogLine, str]], changed: dict[int, LogLine]) -> None:
         """Add the newest of `fresh` to `changed`; forget the others, so that a repeat of theirs is shown."""
         hidden, shown = fresh[: -self._credit], fresh[-self._credit :]
         self._credit = min(BURST, self._credit - len(shown) + MOST)
         self.hidden += len(hidden)
-        for line, whole in hidden:
+        for line, text in hidden:
             changed.pop(line.number, None)
-            text, _ = strip_prefixes(whole)
             if self._known.get(text) is line:
                 del self._known[text]
-        for line, whole in shown:
-            line.level = level_of(whole)
-            changed[line.number] = line
+        changed.update((line.number, line) for line, _ in shown)
 
 
-def level_of(text: str) -> Literal["debug", "info", "warning", "error"]:
+def _keep(kept: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> Kept:
+    """Make `value` the newest of at most `most`."""
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)
+    return value
+
+
+def read_text(raw: bytes) -> DisplayText:
+    whole = decode(raw)
+    text, rank = strip_prefixes(whole)
+    return DisplayText(text if text.strip() else "", rank, level_of(whole))
+
+
+def level_of(text: str) -> Level:
     """The level of a line, by its words; the launcher's and logger's prefix included."""
-    if ERROR.search(text):
+    if any(word in text for word in ERROR_WORDS) and ERROR.search(text):
         return "error"
     if WARNING.search(text):
         return "warning"

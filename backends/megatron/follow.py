@@ -50,11 +50,11 @@ class Reading:
         self.folder = Folder(first_line)
         self.parser = Parser()
 
-    def feed(self, data: bytes) -> list[LogLine]:
+    def feed(self, data: bytes) -> None:
+        """Values into the record. The display lines of the same bytes come from `folder`."""
         events = self.parser.feed(data)
         with self.record.lock:
             self.record.apply(events)
-        return self.folder.feed(data)
 
     def settle(self) -> bool:
         """Show errors that are held back for more ranks to report; whether there is news."""
@@ -101,12 +101,11 @@ class History:
         if not data and self._position < stop:
             raise EOFError
         self._position += len(data)
+        self.reading.feed(data)
         if before_tail:
-            with self.reading.record.lock:
-                self.reading.record.apply(self.reading.parser.feed(data))
             self.reading.folder.lines = self.reading.parser.lines
         else:
-            self.lines.update((line.number, line) for line in self.reading.feed(data))
+            self.lines.update((line.number, line) for line in self.reading.folder.feed(data))
         return self._position < until
 
     def close(self) -> None:
@@ -161,7 +160,12 @@ class Follower:
             self._cut, note = self._source.cut, CUT
             self._drop_history()
             lines = self._reading.begin_anew()
-        lines += self._reading.feed(data)
+        self._reading.feed(data)
+        if self._history and not self._reading.folder.lines:
+            yield Update(
+                (), self.record, caught_up=False
+            )  # the newest values of a long log do not wait for its lines
+        lines += self._reading.folder.feed(data)
         yield from self._update(lines, caught_up=len(data) < CHUNK and not self._history, note=note)
 
     def _quiet(self) -> Iterator[Update]:
