@@ -115,9 +115,12 @@ class Alarm:
             strict=True,
         ):
             count = skipped if isinstance(skipped, int) else 0
+            learned = any(
+                not isinstance(value, str) and value > 0 for value in values
+            )  # 0 is a mean of nothing
             window = iteration - self._previous if self._previous is not None else 0
             whole = count >= window if window > 0 else gradient is None or count >= iteration
-            all_skipped = count > 0 and whole
+            all_skipped = count > 0 and whole and not learned
             self._previous = iteration
             self._skipped_in_a_row = self._skipped_in_a_row + count if all_skipped else 0
             yield _judge(

@@ -74,7 +74,7 @@ class LineReader:
         """The log ends here."""
         events = self.before_rows()
         events += self._alarm.finish()
-        if self._trained_at and not self._had_iterations:
+        if self._attempts and self._trained_at and not self._had_iterations:
             events.append(_no_iterations(self._trained_at))
         return sorted(events, key=lambda event: event.line)
 

@@ -18,7 +18,7 @@ PREFIX = re.compile(
     | \[(?P<only>\d+)\]<std(?:out|err|diag)>:\ ?                     # Open MPI 5: --output rank
     | \[default(?P<local>\d+)\]:                                     # torchrun --tee: the local rank
     | \[rank(?P<torch>\d+)\]:\ ?(?!\[[WEIF]\d{4})                    # torch itself, also below another launcher
-    | \ *(?P<srun>\d{1,6}):\ (?=\S|\ )                               # srun -l
+    | \ *(?P<srun>\d{1,6}):(?=[ A-Za-z[(>-])\ ?                       # srun -l; Open MPI 5: rank
     | \d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\ std(?:out|err)\ [FP]\ ?   # kubernetes
     | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:                  # Python's root handler
     )""",

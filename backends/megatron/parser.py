@@ -23,6 +23,7 @@ PATTERNS_KEPT = 8
 ALIKE = 3  # lines of one form that are worth a pattern
 DEPTH = 4  # forms of iteration lines that may interleave in one block
 KNOWN = 20_000  # forms of lines without meaning that are remembered
+NUMBERS_MATTER = (b"iteration", b"loss scale")  # lines that mean something or nothing by their numbers
 SHORT = 400  # bytes; longer lines are not remembered
 
 
@@ -184,7 +185,7 @@ class Parser:
 
     def _remember(self, line: bytes) -> None:
         """Lines like this, whatever their numbers, mean nothing."""
-        if len(line) > SHORT or b"iteration" in line:
+        if len(line) > SHORT or any(word in line for word in NUMBERS_MATTER):
             return
         if len(self._meaningless) > KNOWN:
             self._meaningless.clear()

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
+from backends.megatron.alerts import SCALE_AT_END
 from backends.megatron.events import (
+    Alert,
     Argument,
     Checkpoint,
     CheckpointAction,
@@ -159,6 +161,11 @@ def _ending(m: Match, line: int, rank: int | None) -> Event:
     return Exit(line, rank, "the program exits without destroy_process_group")
 
 
+def _scale_at_end(m: Match, line: int, rank: int | None) -> Event:
+    trouble = SCALE_AT_END
+    return Alert(line, rank, trouble.kind, trouble.message, trouble.remedy, None, trouble.severity)
+
+
 def _failed_quietly(m: Match, line: int, rank: int | None) -> Event:
     return Checkpoint(line, rank, "failed", None, m[0].strip())
 
@@ -200,6 +207,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("exiting the program at iteration", r"exiting the program at iteration \d+", _exited),
     (">>> ", r">>> autoresume termination request found!|>>> training terminated\. Returning", _exited),
     ("Exiting during evaluation", r"Exiting during evaluation, timelimit reached", _exited),
+    ("Reducing dynamic loss scale", r"Reducing dynamic loss scale from 1(?:\.0)? to 1(?:\.0)?\b", _scale_at_end),
+    (" ...", r"^  (?P<name>[A-Za-z_]\w*) \.{3,} ?(?P<value>.*)$", _argument),
     *((words, rf"^\s*{re.escape(words)}", _named(name)) for words, name in STARTS.items()),
 )  # fmt: skip
 RULES = tuple((words, re.compile(pattern), make) for words, pattern, make in _TABLE)

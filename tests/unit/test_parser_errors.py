@@ -1,0 +1,181 @@
+"""Errors: recognised, explained, and of many ranks made one."""
+
+from __future__ import annotations
+
+import pytest
+from megatron_text import iteration_line, one, parse, rows
+
+from backends.megatron.known_errors import KNOWN_ERRORS
+from backends.megatron.parser import Parser
+
+# One line for each kind as it is printed; every row of the table is here.
+LINES = [
+    ("out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."),
+    ("nccl-timeout", "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, Timeout(ms)=600000) ran for 600003 milliseconds"),
+    ("duplicate-gpu", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"),
+    ("nccl", "torch.distributed.DistBackendError: NCCL error, unhandled system error, ncclSystemError: x"),
+    ("address-in-use", "RuntimeError: The server socket has failed to listen. errno: 98 - Address already in use"),
+    ("no-master-address", "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable MASTER_ADDR expected, but not set"),
+    ("rank-0-unreachable", "The client socket has timed out after 600s while trying to connect to (node0, 6000)."),
+    ("not-enough-slots", "There are not enough slots available in the system to satisfy the 16"),
+    ("local-rank", "AssertionError: expected local-rank to be the same as rank % device-count."),
+    ("invalid-device", "RuntimeError: CUDA error: invalid device ordinal"),
+    ("no-gpu", "AssertionError: Megatron requires CUDA."),
+    ("no-data", "AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix /data/nope"),
+    ("bad-index", "AssertionError: bad header, cannot read: x.idx"),
+    ("truncated-data", "ValueError: mmap length is greater than file size"),
+    ("no-tokenizer-file", "FileNotFoundError: [Errno 2] No such file or directory: 'gpt2-vocab.json'"),
+    ("token-out-of-range", "RuntimeError: CUDA error: device-side assert triggered"),
+    ("vocabulary-mismatch", "AssertionError: padded_vocab_size value from checkpoint (50304) is not equal to the input argument value (50432)."),
+    ("checkpoint-mismatch", "AssertionError: num_layers value from checkpoint (12) is not equal to the input argument value (24)."),
+    ("scheduler-mismatch", "AssertionError: OptimizerParamScheduler: class input value 8000 and checkpointvalue 6400 do not match"),
+    ("state-mismatch", "RuntimeError: Error(s) in loading state_dict for GPTModel:"),
+    ("batch-arithmetic", "AssertionError: global batch size (30) is not divisible by micro batch size (8) times data parallel size (2)"),
+    ("parallel-arithmetic", "AssertionError: world size (6) is not divisible by tensor model parallel size (4)"),
+    ("rampup", "AssertionError: expected no batch-size rampup for iteration-based training"),
+    ("training-length", "AssertionError: expected iteration-based training"),
+    ("nan", "AssertionError: Rank 5: found NaN in local forward loss calculation. Device: 5, node: host"),
+    ("rerun", "Possible persistent error! Rank 3"),
+    ("missing-script", "python: can't open file '/work/pretrain_gpt.py': [Errno 2] No such file or directory"),
+    ("dataset-helper", "Failed to compile the C++ dataset helper functions"),
+    ("max-connections", "RuntimeError: Using async gradient all reduce requires setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1"),
+    ("server-tokenizer", "TypeError: get_tokenizer() takes 0 positional arguments but 1 was given"),
+    ("no-save-interval", "TypeError: unsupported operand type(s) for %: 'int' and 'NoneType'"),
+    ("bus-error", "Bus error (core dumped)"),
+    ("checkpoint-not-empty", "CheckpointingException: Checkpoint destination directory (ck/iter_0000010) is not empty"),
+    ("bad-tracker", "ERROR: Invalid metadata file ck/latest_checkpointed_iteration.txt. Exiting"),
+    ("checkpoint-unreadable", "could not load the checkpoint"),
+    ("no-checkpoint", ">> '--exit-on-missing-checkpoint' set ... exiting. <<"),
+    ("loss-scale-minimum", "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."),
+    ("disk-full", "OSError: [Errno 28] No space left on device"),
+    ("container", "FATAL:   could not open image /x/y.sif: no such file or directory"),
+    ("no-executable", "prterun was unable to find the specified executable file, and therefore"),
+    ("daemon-lost", "A daemon failed to report back after being spawned"),
+    ("rank-killed", "mpirun noticed that process rank 1 with PID 77 on node n exited on signal 9 (Killed)."),
+    ("mpi-abort", "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"),
+    ("rank-failed", "prterun detected that one or more processes exited with non-zero status,"),
+]  # fmt: skip
+
+
+def test_every_row_of_the_table_has_a_line_here() -> None:
+    assert {kind for kind, _ in LINES} == {row.kind for row in KNOWN_ERRORS}
+
+
+@pytest.mark.parametrize(("kind", "line"), LINES)
+def test_an_error_is_recognised_and_explained(kind: str, line: str) -> None:
+    row = one(line + "\n", "error")
+    assert (row["kind"], row["message"]) == (kind, line)
+    assert row["explanation"].endswith(".") and row["remedy"].endswith(".")
+
+
+@pytest.mark.parametrize("kind", [row.kind for row in KNOWN_ERRORS])
+def test_phrases_hold_no_digits_and_are_in_lower_case(kind: str) -> None:
+    # A line is known to be meaningless by its form, in which all digits are alike.
+    (known,) = [row for row in KNOWN_ERRORS if row.kind == kind]
+    for phrase in known.phrases:
+        text = "".join(phrase)
+        assert text == text.lower() and not any(map(str.isdigit, text)) and phrase[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: CUDA out of memory will be printed if x",
+        "/lib/x.py:83: UserWarning: Address already in use",
+        "  error_injection_rate ............................ 0",
+        "ModuleNotFoundError: No module named 'apex'",
+        "INFO: no errors found",
+    ],
+)
+def test_words_of_warning_are_no_errors(line: str) -> None:
+    assert not rows(parse(line + "\n"), "error")
+
+
+def traceback(prefix: str, error: str) -> list[str]:
+    return [
+        f"{prefix}Traceback (most recent call last):",
+        f'{prefix}  File "pretrain_gpt.py", line 245, in <module>',
+        f"{prefix}    assert args.vocab_file is not None",
+        f"{prefix}{error}",
+    ]
+
+
+def test_tracebacks_of_many_ranks_are_one_error_of_the_first_rank() -> None:
+    text = "\n".join(
+        line for rank in (5, 2, 7) for line in traceback(f"[rank{rank}]: ", "ValueError: nothing")
+    )
+    row = one(text + "\n", "error")
+    assert (row["kind"], row["first_rank"], row["ranks"], row["line"]) == ("exception", 5, 3, 4)
+    assert row["message"] == "ValueError: nothing" and "ValueError" in row["explanation"]
+
+
+def test_interleaved_tracebacks_are_told_apart_by_their_prefix() -> None:
+    columns = [traceback(f"[1,{rank}]<stderr>: ", "KeyError: 'text'") for rank in range(8)]
+    text = "\n".join(line for row in zip(*columns, strict=True) for line in row)
+    row = one(text + "\n", "error")
+    assert (row["ranks"], row["first_rank"], row["message"]) == (8, 0, "KeyError: 'text'")
+
+
+def test_interleaved_tracebacks_without_prefix_are_counted() -> None:
+    columns = [traceback("", "zlib.error.BadThingError: broken") for _ in range(4)]
+    text = "\n".join(line for row in zip(*columns, strict=True) for line in row)
+    row = one(text + "\n", "error")
+    assert (row["ranks"], row["first_rank"]) == (4, None)
+    glued = "Traceback (most recent call last):Traceback (most recent call last):\n  File x\n  File y\nTypeError: a\nTypeError: a\n"
+    assert one(glued, "error")["ranks"] == 2
+
+
+def test_mpirun_names_the_first_rank_of_tracebacks_without_prefix() -> None:
+    text = (
+        "\n".join(traceback("", "ValueError: x"))
+        + "\n   Process name: [prterun-vm-2635@1,3]\n   Exit code:    1\n"
+    )
+    assert one(text, "error")["first_rank"] == 3
+
+
+def test_a_bare_assertion_says_what_it_asserted() -> None:
+    row = one("\n".join(traceback("", "AssertionError")) + "\n", "error")
+    assert row["kind"] == "no-tokenizer-file"
+    row = one("Traceback (most recent call last):\n  File x\n    assert a == b\nAssertionError\n", "error")
+    assert row["message"] == "AssertionError assert a == b"
+
+
+def test_chained_exceptions_are_two_errors_at_most_and_the_cause_comes_first() -> None:
+    text = "\n".join(
+        [
+            *traceback("", "KeyError: 'a'"),
+            "",
+            "During handling of the above exception, another exception occurred:",
+            "",
+            *traceback("", "RuntimeError: CUDA error: invalid device ordinal"),
+        ]
+    )
+    found = rows(parse(text + "\n"), "error")
+    assert [row["message"][:8] for row in found] == ["KeyError", "RuntimeE"]
+
+
+def test_a_traceback_that_ends_in_nothing_swallows_nothing() -> None:
+    text = "Traceback (most recent call last):\n  File x\n" + "".join(iteration_line(i) for i in range(1, 50))
+    assert len(rows(parse(text), "iteration")) == 49
+
+
+def test_a_hanging_job_shows_its_error_before_the_log_ends() -> None:
+    parser = Parser()
+    assert not parser.feed(("\n".join(traceback("[rank0]: ", "ValueError: x")) + "\n").encode())
+    (error,) = parser.pending_errors()
+    assert (error.first_rank, error.ranks) == (0, 1)
+    parser.feed(("\n".join(traceback("[rank1]: ", "ValueError: x")) + "\n").encode())
+    assert [error.ranks for error in parser.pending_errors()] == [2]
+    assert [row["ranks"] for row in rows(parser.finish(), "error")] == [2]
+
+
+def test_an_error_is_told_when_iterations_go_on_after_it() -> None:
+    parser = Parser()
+    parser.feed(b"Possible transient error!\n")
+    found = rows(parser.feed(iteration_line(5).encode()))
+    assert [row["event"] for row in found] == ["error", "iteration"]
+
+
+def test_errors_are_bounded() -> None:
+    text = "".join(f"Traceback (most recent call last):\n  x\nE{i}Error: y\n" for i in range(500))
+    assert len(rows(parse(text), "error")) == 50

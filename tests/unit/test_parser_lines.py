@@ -1,0 +1,83 @@
+"""Bytes become clean lines, and the launchers' prefixes give the rank."""
+
+from __future__ import annotations
+
+import pytest
+from megatron_text import iteration_line, one, parse, rows
+
+from backends.megatron.lines import CLIPPED, LINE_LIMIT, LineSplitter, decode, strip_prefixes
+
+PREFIXES = [
+    ("[1,15]<stdout>:", 15),
+    ("[1,15]<stdout>: ", 15),
+    ("[1,3]<stderr>: ", 3),
+    ("[prterun-node1-4242@1,15][node1:4300]<stdout>:", 15),
+    ("[prterun-node1-4242@1,7]<stdout>:", 7),
+    ("[Mon Nov 30 03:29:07 2026][1,15]<stdout>: ", 15),
+    ("[15]<stdout>: ", 15),
+    ("15:", 15),
+    ("[default3]:", 3),
+    ("[rank12]: ", 12),
+    ("15: ", 15),
+    ("  3: ", 3),
+    ("[1,15]<stdout>: [rank15]: ", 15),
+    ("2026-05-18T12:51:27.12Z stdout F ", None),
+    ("2026-05-18T12:51:27.12+09:00 stderr F [1,2]<stdout>: ", 2),
+    ("INFO:megatron.core.num_microbatches_calculator:", None),
+    ("[1,4]<stdout>: WARNING:megatron.core.utils:", 4),
+]
+
+
+@pytest.mark.parametrize(("prefix", "rank"), PREFIXES)
+def test_a_prefix_is_taken_off_and_gives_the_rank(prefix: str, rank: int | None) -> None:
+    text, found = strip_prefixes(prefix + "successfully done")
+    assert (text.strip(), found) == ("successfully done", rank)
+
+
+@pytest.mark.parametrize(("prefix", "rank"), PREFIXES)
+def test_an_iteration_line_is_read_below_every_prefix(prefix: str, rank: int | None) -> None:
+    row = one(iteration_line(20, prefix=prefix), "iteration")
+    assert (row["rank"], row["iteration"], row["values"]["lm loss"]) == (rank, 20, 3.212345)
+
+
+@pytest.mark.parametrize(
+    "text", ["[INFO     | DotProductAttention]: x", "12 dogs", "[2024] x", "3:4", " iteration"]
+)
+def test_what_only_looks_like_a_prefix_stays(text: str) -> None:
+    assert strip_prefixes(text) == (text, None)
+
+
+def test_torchs_own_warnings_keep_their_rank_prefix() -> None:
+    text, _ = strip_prefixes("[rank1]:[W1019 08:16:22.418489772 ProcessGroupNCCL.cpp:1477] Warning: x")
+    assert text.startswith("[rank1]:[W1019")
+
+
+def test_colours_progress_bars_and_broken_text_are_cleaned() -> None:
+    assert decode(b"\x1b[31m\x1b[1mred\x1b[0m \x1b]0;title\x07end") == "red end"
+    assert decode(b" 10%|#\r 20%|##\r done\r") == " done"
+    assert decode(b"caf\xc3\xa9 \xff\xfe") == "café ��"
+
+
+def test_a_bar_that_was_rewritten_for_long_does_not_hide_the_line_after_it() -> None:
+    bar = b"".join(b"\r%d%%|####" % i for i in range(50_000))
+    row = one(bar + b"\r" + iteration_line(20).encode(), "iteration")
+    assert row["iteration"] == 20 and row["line"] == 1
+
+
+def test_too_long_a_line_is_clipped_whole_or_in_pieces() -> None:
+    line = b"x" * (3 * LINE_LIMIT)
+    splitter, seen = LineSplitter(), b""
+    for start in range(0, len(line), 10_000):
+        seen += splitter.feed(line[start : start + 10_000])
+    (end,) = [splitter.feed(b"\nnext\n")]
+    assert decode((seen + end).split(b"\n")[0]) == decode(line) == "x" * LINE_LIMIT + CLIPPED
+    assert (seen + end).endswith(b"\nnext\n")
+
+
+def test_windows_line_ends_are_line_ends() -> None:
+    text = "".join(iteration_line(i) for i in range(1, 40)).replace("\n", "\r\n")
+    assert [row["iteration"] for row in rows(parse(text), "iteration")] == list(range(1, 40))
+
+
+def test_the_last_line_counts_without_its_newline() -> None:
+    assert one(iteration_line(7).rstrip("\n"), "iteration")["iteration"] == 7
