@@ -1,132 +1,261 @@
-"""The application: which screens there are, how they are reached, themes. No feature logic."""
+"""The application: which screens there are and how they are reached, looks, the watch over the runs. No feature logic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.reactive import reactive
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, TextArea
 
+from backends.errors import UserError
+from backends.text import clean
 from backends.workspace import Workspace
+from tui.appearance import Appearance
+from tui.bridge import Bridge
+from tui.survival import SurvivingApp
+from tui.themes import THEMES
 
-MODES_IN_ORDER = (
-    ("home", "1", "Home"),
-    ("launch", "3", "Launch"),
-    ("monitor", "4", "Monitor"),
-    ("prompt", "5", "Prompt"),
-    ("runs", "6", "Runs"),
+if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
+    from backends.runs.folder import RunFolder
+    from backends.runs.watching import SeenRun
+    from tui.screens.monitor import MonitorScreen
+
+ARROWS = {"↑": "up", "↓": "down", "←": "left", "→": "right"}
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first screen. Its monitor shows `run`, or `source` (a log, or a pipe's descriptor), else the newest run."""
+
+    screen: str = "home"
+    run: RunFolder | None = None
+    source: Path | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A screen that a digit leads to."""
+
+    name: str
+    key: str
+    title: str
+
+
+PLACES = (
+    Place("home", "1", "Home"),
+    Place("launch", "3", "Launch"),
+    Place("monitor", "4", "Monitor"),
+    Place("prompt", "5", "Prompt"),
+    Place("runs", "6", "Runs"),
 )
 
 
-class MdkApp(App[None]):
-    """`first` is the screen to begin with; `run` or `source` say what its monitor shows.
+class MdkApp(SurvivingApp):
+    """`runs` is what the workspace holds, newest first, kept up to date by a thread; None until it was read once.
 
-    `environment` decides about colours and animations; `ascii_only` draws with letters alone.
+    `look` says how one run does; the default also gives a run whose supervisor was killed a new one.
     """
 
     TITLE = "mdk-tui"
     CSS_PATH = "app.tcss"
-    ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(key, f"go('{mode}')", title, show=False, id=f"app.{mode}", tooltip=f"Go to {title}")
-            for mode, key, title in MODES_IN_ORDER
+            Binding(p.key, f"go('{p.name}')", p.title, show=False, id=f"app.{p.name}", tooltip=f"Go to {p.title}")
+            for p in PLACES
         ),
+        Binding("escape", "back", "back", key_display="esc", show=False, id="app.back", tooltip="Out of a text field; back to the screen before"),
         Binding("question_mark", "help", "help", key_display="?", id="app.help", tooltip="What the keys of this screen do"),
-        Binding("q", "leave", "quit", id="app.quit", tooltip="Leave; runs go on"),
-        Binding("ctrl+q", "leave", "quit", show=False, id="app.quit_always", tooltip="Leave, from a text field too"),
+        Binding("q", "quit", "quit", id="app.quit", tooltip="Leave; runs go on"),
     ]  # fmt: skip
+
+    runs: reactive[tuple[SeenRun, ...] | None] = reactive(None, repaint=False)
 
     def __init__(
         self,
         workspace: Workspace,
+        look: Appearance = Appearance(),  # noqa: B008
+        opening: Opening = Opening(),
         *,
-        first: str = "home",
-        run: Any = None,
-        source: Path | int | None = None,
-        environment: Mapping[str, str] | None = None,
-        ascii_only: bool = False,
-        theme: str | None = None,
+        look_after: Callable[[RunFolder], RunInfo] | None = None,
     ) -> None:
         super().__init__()
         self.workspace = workspace
-        self.ascii_only = ascii_only
-        self._wish = (run, source)
-        self._first = first
-        given = environment or {}
-        if given.get("SSH_CONNECTION") or given.get("SSH_TTY"):
+        self.ascii_only = look.ascii_only
+        self.set_class(look.ascii_only, "-ascii")
+        for theme in THEMES:
+            self.register_theme(theme)
+        if look.theme in self.available_themes:
+            self.theme = look.theme
+        if look.calm:
             self.animation_level = "none"
-        if theme:
-            self.theme = theme
-        elif "NO_COLOR" in given:
-            self.theme = "ansi-dark"  # NO_COLOR alone still leaves greys
-        for mode, factory in self._factories().items():
-            self.add_mode(mode, factory)
+        self._opening = opening
+        self._look_after = look_after
+        self._before: list[str] = []  # screens that esc leads back to
+        self._monitor: MonitorScreen | None = None
+        self._failed_place = opening.screen
+        self._watch_ended = threading.Event()
+        for name, factory in self._factories().items():
+            self.add_mode(name, factory)
 
     def _factories(self) -> dict[str, Callable[[], Screen[Any]]]:
         """Each screen is imported when it is first shown: the first paint waits for one of them only."""
-        workspace, plain = self.workspace, self.ascii_only
 
         def home() -> Screen[Any]:
             from tui.screens.home import HomeScreen
 
-            return HomeScreen(workspace)
+            return HomeScreen(self.workspace, ascii_only=self.ascii_only)
 
         def launch() -> Screen[Any]:
             from tui.screens.launch import LaunchScreen
 
-            return LaunchScreen(workspace)
-
-        def monitor() -> Screen[Any]:
-            from tui.screens.monitor import MonitorScreen, Snapshots
-
-            run, source = self._wish
-            telemetry = None if source is not None else Snapshots
-            return MonitorScreen(workspace, run, source, telemetry=telemetry, ascii_only=plain)
+            return LaunchScreen(self.workspace, ascii_only=self.ascii_only)
 
         def prompt() -> Screen[Any]:
             from tui.screens.prompt import PromptScreen
 
-            return PromptScreen(workspace)
+            return PromptScreen(self.workspace, ascii_only=self.ascii_only)
 
         def runs() -> Screen[Any]:
             from tui.screens.runs import RunsScreen
 
-            return RunsScreen(workspace)
+            return RunsScreen(self.workspace, ascii_only=self.ascii_only)
 
-        return {"home": home, "launch": launch, "monitor": monitor, "prompt": prompt, "runs": runs}
+        def failure() -> Screen[Any]:
+            from tui.screens.failure import FailureScreen
+
+            return FailureScreen()
+
+        return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "failure": failure}  # fmt: skip
+
+    def _make_monitor(self) -> Screen[Any]:
+        from tui.screens.monitor import MonitorScreen, Snapshots
+
+        opening = self._opening
+        telemetry = (
+            Snapshots if opening.source is None else None
+        )  # someone else's log may be of another machine
+        self._monitor = MonitorScreen(
+            self.workspace, opening.run, opening.source, telemetry=telemetry, ascii_only=self.ascii_only
+        )
+        return self._monitor
 
     def on_mount(self) -> None:
-        self.switch_mode(self._first)
+        self.switch_mode(self._opening.screen)
+        self.call_after_refresh(self._watch_runs)
 
-    def action_go(self, mode: str) -> None:
-        self.switch_mode(mode)
+    def on_unmount(self) -> None:
+        self._watch_ended.set()
 
-    def show_run(self, run: Any) -> None:
-        """The monitor on `run` (a RunFolder)."""
-        from tui.screens.monitor import MonitorScreen
+    # Runs.
+
+    def _watch_runs(self) -> None:
+        def items() -> Iterator[tuple[SeenRun, ...]]:
+            from backends.launch.adoption import looked_after
+            from backends.runs.watching import watch_runs
+
+            look = self._look_after or (lambda folder: looked_after(folder, self.workspace))
+            yield from watch_runs(self.workspace, self._watch_ended, look)
+
+        Bridge(
+            self, items, self._runs_came, close_source=self._watch_ended.set, failed=self.tell_failure
+        ).start()
+
+    def _runs_came(self, seen: tuple[SeenRun, ...]) -> None:
+        self.runs = seen
+
+    def open_run(self, run: RunFolder) -> None:
+        """The monitor on `run`."""
         from tui.screens.monitor_sources import watched
 
-        self._wish = (run, None)
-        stack = self._screen_stacks.get("monitor")
-        self.switch_mode("monitor")
-        if stack and isinstance(stack[0], MonitorScreen):
-            stack[0].watch_what(watched(self.workspace, run, None))
+        self._opening = Opening("monitor", run)
+        if self._monitor is not None:
+            self._monitor.watch_what(watched(self.workspace, run, None))
+        self.action_go("monitor")
+
+    # Going about.
+
+    def action_go(self, place: str) -> None:
+        if place == self.current_mode:
+            return
+        if self.current_mode in {p.name for p in PLACES}:
+            self._before = [*(name for name in self._before if name != self.current_mode), self.current_mode]
+        self.switch_mode(place)
+
+    async def action_back(self) -> None:
+        if isinstance(self.focused, Input | TextArea):
+            self.screen.set_focus(None)
+        elif self._before:
+            self.switch_mode(self._before.pop())
+        elif self.current_mode != "home":
+            self.switch_mode("home")
 
     def action_help(self) -> None:
         from tui.screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(self.screen))
+        title = next((p.title for p in PLACES if p.name == self.current_mode), "")
+        self.push_screen(HelpScreen(title, self.screen.active_bindings.values()))
 
-    def action_leave(self) -> None:
-        self.exit()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A question is answered before anything else: its own keys, and leaving."""
+        if isinstance(self.screen, ModalScreen):
+            return action not in ("go", "back", "help")
+        return True
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        for mode, _, title in MODES_IN_ORDER:
-            yield SystemCommand(title, f"Go to {title}", lambda mode=mode: self.action_go(mode))
-        yield SystemCommand("Keys", "What the keys of this screen do", self.action_help)
+        for place in PLACES:
+            yield SystemCommand(
+                place.title,
+                f"Go to {place.title} ({place.key})",
+                lambda name=place.name: self.action_go(name),
+            )
+        yield SystemCommand("Keys", "What the keys of this screen do (?)", self.action_help)
         yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
-        yield SystemCommand("Quit", "Leave; runs go on", self.action_leave)
+        yield SystemCommand("Quit", "Leave; runs go on (q)", self.action_quit)
+
+    def get_key_display(self, binding: Binding) -> str:
+        shown = super().get_key_display(binding)
+        return "".join(ARROWS.get(sign, sign) for sign in shown) if self.ascii_only else shown
+
+    # News, short and long. What others wrote is never markup.
+
+    def tell(self, text: str, *, warning: bool = False) -> None:
+        """A toast."""
+        self.notify(clean(text), severity="warning" if warning else "information", markup=False, timeout=6)
+
+    def tell_failure(self, error: Exception) -> None:
+        """A window that can be copied: what went wrong and what to try, or a report."""
+        from tui.screens.details import Details
+
+        if isinstance(error, UserError):
+            title, text = "This did not work", "\n\n".join(filter(None, (error.message, error.remedy)))
+        else:
+            title, text = "Something failed in the background", self.note_failure(error)
+        self.push_screen(Details(title, clean(text), self._copy))
+
+    def _copy(self, text: str) -> None:
+        from tui.widgets.clipboard import copy
+
+        self.tell(copy(cast("App[Any]", self), text))
+
+    # Failures.
+
+    async def replace_failed_screen(self) -> None:
+        place = self.current_mode
+        if place == "failure":
+            return
+        self._failed_place = place
+        await self.switch_mode("failure")
+        await self.remove_mode(place)
+        self.add_mode(place, self._factories()[place])
+
+    def action_try_again(self) -> None:
+        """From the report of a failure to the screen that failed, made anew."""
+        self.switch_mode(self._failed_place)

@@ -12,6 +12,7 @@ import click
 
 from backends.errors import UserError
 from backends.workspace import find_workspace
+from tui.appearance import APPEARANCE, appearance
 
 # name -> (module below tui.commands, one line for --help); the function in the module is called `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -62,13 +63,14 @@ class LazyGroup(click.Group):
     metavar="DIR",
     help="The workspace folder (default: MDK_WORKSPACE, mdk.toml upwards, here).",
 )
-@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with letters alone.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters alone.")
 @click.option("--theme", metavar="NAME", help="Colours of the application (ctrl+p lists them).")
 @click.version_option(package_name="mdk-tui")
 @click.pass_context
 def cli(ctx: click.Context, workspace: str | None, ascii_only: bool, theme: str | None) -> None:
     """Pre-train language models with Megatron-LM, from a bare server to a model you can talk to."""
     ctx.obj = find_workspace(workspace, os.environ, Path.cwd())
+    ctx.meta[APPEARANCE] = appearance(os.environ, theme=theme, ascii_only=ascii_only)
     if ctx.invoked_subcommand is None:
         from tui.commands.app import run_application
 

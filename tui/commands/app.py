@@ -1,52 +1,85 @@
-"""Opening the application from any command, and what is said when it is left."""
+"""The application in this terminal; what `mdk-tui`, `watch`, `attach` and `demo` open."""
 
 from __future__ import annotations
 
+import difflib
 import os
+import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from backends.errors import UserError
-from backends.workspace import Workspace
+from backends.text import clean_line
+from backends.workspace import Workspace, find_workspace
+from tui.appearance import APPEARANCE, Appearance, appearance
+
+if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
 
 
 def run_application(
     workspace: Workspace, *, screen: str = "home", run: str | None = None, source: Path | int | None = None
 ) -> None:
-    """Run the application until it is left. Raises UserError where no screen can be drawn."""
-    if os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
-        raise UserError(
-            "This terminal cannot show the application.",
-            "Without a screen: mdk-tui status, mdk-tui summary LOG, mdk-tui demo --headless.",
-        )
-    from tui.app import MdkApp
+    """Open `screen`; returns when the user leaves. `run`: DATE/TIME or a path; `source`: a log, or a pipe's descriptor.
 
+    Raises UserError where no screen can be shown, naming what works without one, and where the application breaks.
+    """
+    refuse_without_screen(os.environ, sys.stdout.isatty(), source)
     folder = None
     if run is not None:
         from backends.runs.catalog import find_run
 
         folder = find_run(workspace, run)
     context = click.get_current_context(silent=True)
-    options = context.find_root().params if context else {}
-    MdkApp(
-        workspace,
-        first=screen,
-        run=folder,
-        source=source,
-        environment=os.environ,
-        ascii_only=bool(options.get("ascii_only")),
-        theme=options.get("theme"),
-    ).run()
-    _say_what_goes_on(workspace)
+    look: Appearance = (context.meta if context else {}).get(APPEARANCE) or appearance(os.environ)
+    from tui.app import MdkApp, Opening
+
+    app = MdkApp(workspace, look, Opening(screen, folder, source))
+    check_theme(look.theme, sorted(app.available_themes))
+    app.run()
+    if app.broken is not None:
+        raise app.broken
+    if words := farewell([seen.info for seen in app.runs or ()], workspace, os.environ, Path.cwd()):
+        click.echo(words)
 
 
-def _say_what_goes_on(workspace: Workspace) -> None:
-    from backends.runs.catalog import runs
+def refuse_without_screen(
+    environment: Mapping[str, str], to_terminal: bool, source: Path | int | None
+) -> None:
+    """Raises UserError where there is no terminal that can be drawn on."""
+    log = shlex.quote(str(source)) if isinstance(source, Path) else "LOG"
+    instead = f"Without one: mdk-tui runs, mdk-tui status, mdk-tui summary {log}, mdk-tui demo --headless."
+    if not to_terminal:
+        raise UserError("The application needs a terminal, and its output goes elsewhere.", instead)
+    if (term := environment.get("TERM") or "dumb") in ("dumb", "unknown"):
+        raise UserError(f"This terminal cannot show screens (TERM={term}).", instead)
 
-    alive = [info for info in runs(workspace) if not info.over]
-    for info in alive[:5]:
-        click.echo(
-            f"{info.kind or 'run'} {info.run} goes on: mdk-tui attach {info.run} (end it: mdk-tui stop {info.run})"
-        )
+
+def check_theme(name: str, known: Sequence[str]) -> None:
+    """Raises UserError for a theme that is not there."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+    raise UserError(f"There is no theme {clean_line(name, 60)!r}.", remedy, status=2)
+
+
+def farewell(
+    runs: Sequence[RunInfo], workspace: Workspace, environment: Mapping[str, str], here: Path
+) -> str:
+    """What is said when the screen is gone: nothing that runs has ended."""
+    alive = [info for info in runs if not info.over]
+    if not alive:
+        return ""
+    option = (
+        ""
+        if find_workspace(None, environment, here) == workspace
+        else f"-w {shlex.quote(str(workspace.root))} "
+    )
+    words = "the run goes on" if len(alive) == 1 else f"{len(alive)} runs go on"
+    ends = "\n".join(f"  end {info.title or info.run}: mdk-tui {option}stop {info.run}" for info in alive[:5])
+    return f"{words}: mdk-tui {option}attach\n{ends}"

@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen, Screen
-from textual.widgets import Static
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
 
 
 class HelpScreen(ModalScreen[None]):
-    """Lists the bindings of `about` and of the application, each key once."""
+    """`bindings` as the screen has them at this moment, the focused pane's first; those of mdk-tui have an id."""
 
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
-    HelpScreen > VerticalScroll { width: 72; max-width: 96%; height: auto; max-height: 90%; border: round $primary; padding: 1 2; background: $surface; }
+    HelpScreen > VerticalScroll { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $primary; padding: 1 2; background: $surface; }
     HelpScreen Static { width: 100%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "escape,q,question_mark", "dismiss", "close", key_display="esc", id="help.close", tooltip="Back"
-        ),
-    ]
+        Binding("escape,q,question_mark,enter", "dismiss", "close", key_display="esc", id="help.close", tooltip="Back to the screen"),
+    ]  # fmt: skip
 
-    def __init__(self, about: Screen[Any]) -> None:
+    def __init__(self, title: str, bindings: Iterable[ActiveBinding]) -> None:
         super().__init__()
-        self._about = about
+        self._title = title
+        self._keys = list(bindings)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
-            box.border_title = "Keys"
+            box.border_title = Text(f"{self._title}: keys")  # pyright: ignore[reportAttributeAccessIssue]
             yield Static(self._table())
+        yield Footer()
 
     def _table(self) -> Table:
-        table = Table.grid(padding=(0, 2))
-        seen: set[str] = set()
-        for active in self._about.active_bindings.values():
+        keys: dict[str, list[str]] = {}
+        words: dict[str, str] = {}
+        for active in self._keys:
             binding = active.binding
-            words = binding.tooltip or binding.description
-            if not binding.id or not words or binding.action in seen:  # Textual's own bindings have no id
+            if not binding.id or not active.enabled:
                 continue
-            seen.add(binding.action)
-            key = self.app.get_key_display(binding)
-            table.add_row(Text(key, style="bold"), Text(words))
+            keys.setdefault(binding.id, []).append(self.app.get_key_display(binding))
+            words[binding.id] = binding.tooltip or binding.description
+        table = Table.grid(padding=(0, 2))
+        # The screen's own first, the ways about last.
+        for name in sorted(keys, key=lambda name: name.startswith("app.")):
+            table.add_row(Text(" ".join(dict.fromkeys(keys[name])), style="bold"), Text(words[name]))
         return table

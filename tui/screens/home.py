@@ -1,109 +1,105 @@
-"""Home: what runs, what ran, what to do next."""
+"""Home: what runs, what to do next, what ran."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
-from textual.app import ComposeResult
+from textual import events
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widget import Widget
 
-from backends.runs.catalog import RunInfo
-from backends.workspace import Workspace
-from tui.screens.run_list import RunWatch, phase_text, progress_text, when_text
+from tui import run_actions
+from tui.glyphs import glyphs
+from tui.screens import home_view
+from tui.screens.place import PlaceScreen
+from tui.widgets.listing import Listing
 
-SHOWN = 6  # runs that ran
+if TYPE_CHECKING:
+    from backends.runs.watching import SeenRun
+    from backends.workspace import Workspace
 
 
-class HomeScreen(Screen[None]):
+class HomeScreen(PlaceScreen):
+    WHERE = "Home"
+    CSS = "HomeScreen Listing { margin: 1 1 0 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "do what is next", id="home.next", tooltip="Do what is proposed as next"),
-        Binding("3", "app.go('launch')", "launch", id="home.launch", tooltip="Start a run"),
-        Binding("4", "app.go('monitor')", "monitor", id="home.monitor", tooltip="Watch the newest run"),
-        Binding("5", "app.go('prompt')", "prompt", id="home.prompt", tooltip="Talk to a model"),
-        Binding("6", "app.go('runs')", "runs", id="home.runs", tooltip="All runs"),
-    ]
-    DEFAULT_CSS = """
-    HomeScreen VerticalScroll { padding: 1 2; }
-    HomeScreen .head { color: $text-muted; margin-top: 1; }
-    """
+        Binding("enter", "take", "open", id="home.take", tooltip="Do what is marked: open a run, take a step"),
+        Binding("a", "step('watch')", "watch", id="home.watch", tooltip="The monitor on what trains"),
+        Binding("r", "step('resume')", "resume", id="home.resume", tooltip="Go on from the last checkpoint of the run that ended badly; the command is shown first"),
+        Binding("t", "step('talk')", "talk", id="home.talk", tooltip="Talk to the model that is served"),
+        Binding("v", "step('serve')", "serve", id="home.serve", tooltip="Serve the newest checkpoint; the command is shown first"),
+        Binding("d", "step('demo')", "demo", id="home.demo", tooltip="Train a tiny GPT here; the command is shown first"),
+        Binding("n", "step('launch')", "new run", id="home.launch", tooltip="Choose and start a run"),
+        Binding("6", "app.go('runs')", "all runs", id="home.runs", tooltip="Go to Runs"),
+    ]  # fmt: skip
 
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__()
-        self.workspace = workspace
-        self._runs: list[RunInfo] | None = None
-        self._watch = RunWatch(self, workspace, self._came)
+    def __init__(
+        self, workspace: Workspace, *, ascii_only: bool = False, now: Callable[[], datetime] = datetime.now
+    ) -> None:
+        super().__init__(workspace, ascii_only=ascii_only)
+        self._now = now
+        self._runs: tuple[SeenRun, ...] | None = None
+        self._steps: dict[str, home_view.Step] = {}
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="where", markup=False)
-        with VerticalScroll():
-            yield Static("Running", classes="head")
-            yield Static("…", id="running", markup=False)
-            yield Static("Next", classes="head")
-            yield Static("…", id="next", markup=False)
-            yield Static("Ran", classes="head")
-            yield Static("…", id="ran", markup=False)
-        yield Footer(show_command_palette=False, compact=True)
+    def content(self) -> Iterable[Widget]:
+        yield Listing(id="list", ascii_only=self.ascii_only)
 
     def on_mount(self) -> None:
-        self.query_one("#where", Static).update(
-            Text.assemble((" mdk-tui", "bold"), f"  Home   {self.workspace.root}")
-        )
-        self._watch.start()
+        self.query_one(Listing).focus()
+        self._show()
 
-    def on_screen_suspend(self) -> None:
-        self._watch.pause()
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._show)  # the rows are made for a width
 
     def on_screen_resume(self) -> None:
-        self._watch.resume()
+        self._show()
 
-    def _came(self, found: list[RunInfo]) -> None:
-        if found == self._runs:
-            return
-        self._runs = found
-        alive, over = [i for i in found if not i.over], [i for i in found if i.over]
-        self.query_one("#running", Static).update(_lines(alive) if alive else Text("nothing", style="dim"))
-        self.query_one("#ran", Static).update(
-            _lines(over[:SHOWN]) if over else Text("nothing yet", style="dim")
-        )
-        self.query_one("#next", Static).update(proposal(found)[1])
+    def runs_changed(self, runs: tuple[SeenRun, ...]) -> None:
+        self._runs = runs
+        self._show()
 
-    def action_next(self) -> None:
-        what = proposal(self._runs or [])[0]
-        if what == "resume":
-            self.app.action_go("runs")  # pyright: ignore[reportAttributeAccessIssue]
-        else:
-            self.app.action_go(what)  # pyright: ignore[reportAttributeAccessIssue]
+    def _show(self) -> None:
+        found = home_view.steps(self._runs) if self._runs is not None else []
+        if [step.deed for step in found] != list(self._steps):
+            self.call_after_refresh(self.refresh_bindings)
+        self._steps = {step.deed: step for step in found}
+        listing = self.query_one(Listing)
+        listing.update(home_view.rows(self._runs, glyphs(self.ascii_only), self._now(), listing.body_size[0]))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return parameters[0] in self._steps if action == "step" else True
 
-def _lines(infos: list[RunInfo]) -> Text:
-    rows = [
-        Text.assemble(
-            f"{i.run}  ", phase_text(i), f"  {progress_text(i):>16}  {when_text(i):<16}  ", (i.title, "dim")
-        )
-        for i in infos
-    ]
-    return Text("\n").join(rows)
+    def action_take(self) -> None:
+        kind, _, what = (self.query_one(Listing).marked or "").partition(":")
+        if kind == "run":
+            from backends.runs.folder import RunFolder
 
+            self.mdk.open_run(RunFolder(Path(what)))
+        elif kind == "step":
+            self.action_step(what)
 
-def proposal(infos: list[RunInfo]) -> tuple[str, Text]:
-    """(the screen that `enter` opens, what is said): what a person would do now."""
-    alive = [i for i in infos if not i.over]
-    trains = [i for i in alive if i.kind == "train"]
-    if trains:
-        more = "   5  talk to it" if any(i.kind == "serve" and i.address for i in alive) else ""
-        return "monitor", Text(f"enter  watch {trains[0].run}{more}")
-    if any(i.kind == "serve" and i.address for i in alive):
-        return "prompt", Text("enter  talk to the model that answers now")
-    last = next((i for i in infos if i.kind == "train"), None)
-    if last is None:
-        return "launch", Text("enter  start a run: the preset tiny needs no GPU and learns within a minute")
-    if last.phase in ("failed", "lost"):
-        why = f"  ({last.reason})" if last.reason else ""
-        return "resume", Text(
-            f"enter  {last.run} {last.phase}{why}: resume it from its last checkpoint (6, then r)"
-        )
-    return "runs", Text(f"enter  {last.run} is finished: serve it, or train it further (6)")
+    def action_step(self, deed: str) -> None:
+        """Each deed names what it does; what starts something asks before."""
+        from backends.runs.folder import RunFolder
+
+        step = self._steps[deed]
+        save = Path(step.run.info.save or "") if step.run else Path()
+        if step.deed == "watch" and step.run:
+            self.mdk.open_run(RunFolder(step.run.info.path))
+        elif step.deed == "talk":
+            self.mdk.action_go("prompt")
+        elif step.deed == "launch":
+            self.mdk.action_go("launch")
+        elif step.deed == "resume":
+            run_actions.propose(self.mdk, lambda: run_actions.resume_prospect(self.workspace, save))
+        elif step.deed == "serve":
+            run_actions.propose(
+                self.mdk,
+                lambda: run_actions.serve_prospect(self.workspace, save),
+                then=lambda run: self.mdk.action_go("prompt"),
+            )
+        elif step.deed == "demo":
+            run_actions.propose(self.mdk, lambda: run_actions.demo_prospect(self.workspace))

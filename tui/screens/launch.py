@@ -1,32 +1,35 @@
-"""Launch: choices at the left, what they mean at the right: problems, then the command word for word."""
+"""Launch: choices at the left; at the right what they mean: problems with remedies, then the command word for word."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Input, Label, Select, Static
+from textual.widget import Widget
+from textual.widgets import Input, Label, Select, Static
 
 from backends.errors import UserError
 from backends.models.presets import PRESETS, TINY, find
-from backends.runs.plan import Problem, RunPlan
-from backends.workspace import Workspace
-from tui.screens.runs import start_and_show
+from backends.text import clean
+from tui.background import in_background
+from tui.bridge import Bridge
+from tui.glyphs import Glyphs, glyphs
+from tui.screens.place import PlaceScreen
 from tui.widgets.clipboard import copy
 
-FIELDS = (
-    ("iterations", "--train-iters", "the preset's"),
-    ("save base", "", "outputs/checkpoints"),
-    ("more", "", "Megatron arguments"),
-)
+if TYPE_CHECKING:
+    from backends.runs.plan import Problem, RunPlan
+    from backends.workspace import Workspace
+
+FIELDS = (("iterations", "as the preset says"), ("save", "outputs/checkpoints"), ("more", "none"))
+LABELS = {"iterations": "iterations", "save": "save base", "more": "more Megatron arguments"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,67 +41,55 @@ class Outlook:
     problems: tuple[Problem, ...]
     refusal: str = ""
 
+    @property
+    def forbidden(self) -> str:
+        """Why it cannot be started; "" when it can."""
+        error = next((problem.message for problem in self.problems if problem.severity == "error"), "")
+        return self.refusal or error
 
-class LaunchScreen(Screen[None]):
-    DEFAULT_CSS = """
-    LaunchScreen #form { width: 44; padding: 1 2; }
-    LaunchScreen #outlook { width: 1fr; padding: 1 2; border-left: solid $primary 30%; }
-    LaunchScreen Label { color: $text-muted; margin-top: 1; }
-    LaunchScreen Input { border: none; height: 1; background: $surface; }
+
+class LaunchScreen(PlaceScreen):
+    WHERE = "Launch"
+    CSS = """
+    LaunchScreen #form { width: 40%; max-width: 44; padding: 1 2 0 1; }
+    LaunchScreen #outlook { width: 1fr; padding: 1 1 0 2; }
+    LaunchScreen Label { color: $foreground 55%; margin-top: 1; }
+    LaunchScreen Input, LaunchScreen Input:focus { border: none; height: 1; padding: 0 1; background: $surface; }
+    LaunchScreen Input:focus { background: $primary 30%; }
+    LaunchScreen #command { color: $foreground 70%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "ctrl+r",
-            "launch",
-            "launch",
-            id="launch.start",
-            tooltip="Run the command that is shown",
-            priority=True,
-        ),
+        Binding("ctrl+r", "launch", "launch", id="launch.start", tooltip="Start what is shown; nothing else does", priority=True),
         Binding("ctrl+y", "copy", "copy", id="launch.copy", tooltip="Copy the command", priority=True),
-        Binding(
-            "escape",
-            "leave",
-            "back",
-            key_display="esc",
-            id="launch.back",
-            tooltip="Out of the field, then home",
-        ),
-    ]
+    ]  # fmt: skip
 
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__()
-        self.workspace = workspace
-        self._outlook = Outlook(None, "", ())
+    def __init__(self, workspace: Workspace, *, ascii_only: bool = False) -> None:
+        super().__init__(workspace, ascii_only=ascii_only)
+        self._outlook: Outlook | None = None
+        self._working: Bridge[Outlook] | None = None
 
-    def compose(self) -> ComposeResult:
-        yield Static(
-            Text.assemble((" mdk-tui", "bold"), f"  Launch   {self.workspace.root}"), id="where", markup=False
-        )
+    def content(self) -> Iterable[Widget]:
         with Horizontal():
-            with VerticalScroll(id="form"):
-                yield Label("preset")
-                yield Select(
-                    [(preset.name, name) for name, preset in PRESETS.items()],
-                    value=TINY.name,
-                    allow_blank=False,
-                    id="preset",
-                    compact=True,
-                )
-                for name, _, placeholder in FIELDS:
-                    yield Label(name, markup=False)
-                    field = Input(placeholder=placeholder, id=name.replace(" ", "-"))
+            with VerticalScroll(id="form", can_focus=False):
+                yield Label("preset", markup=False)
+                options = [(name, name) for name in PRESETS]
+                yield Select(options, value=TINY.name, allow_blank=False, id="preset", compact=True)
+                for name, placeholder in FIELDS:
+                    yield Label(LABELS[name], markup=False)
+                    field = Input(placeholder=placeholder, id=name)
                     field.cursor_blink = False
                     yield field
             with VerticalScroll(id="outlook"):
-                yield Static("…", id="title", markup=False)
+                yield Static("", id="title", markup=False)
                 yield Static("", id="problems", markup=False)
                 yield Static("", id="command", markup=False)
-        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#preset").focus()
         self._look()
+
+    def on_screen_resume(self) -> None:
+        self._look()  # the dated folder is of now
 
     def on_input_changed(self) -> None:
         self._look()
@@ -108,54 +99,52 @@ class LaunchScreen(Screen[None]):
 
     def _look(self) -> None:
         """Work the outlook out again in a thread; of several only the newest counts."""
+        if self._working is not None:
+            self._working.close()
+        self._outlook = None
         name = str(self.query_one("#preset", Select).value)
-        values = tuple(self.query_one(f"#{field[0].replace(' ', '-')}", Input).value for field in FIELDS)
-        self.run_worker(
-            lambda: self._work_out(name, values),
-            thread=True,
-            exclusive=True,
-            exit_on_error=False,
-            group="outlook",
+        iterations, base, more = (self.query_one(f"#{field}", Input).value for field, _ in FIELDS)
+        self._working = in_background(
+            self,
+            lambda: outlook_of(self.workspace, name, iterations, base, more, now=datetime.now()),
+            lambda outlook: self._show(name, outlook),
+            self.mdk.tell_failure,
         )
-
-    def _work_out(self, name: str, values: tuple[str, ...]) -> None:
-        outlook = outlook_of(self.workspace, name, *values, now=datetime.now())
-        self.app.call_from_thread(self._show, name, outlook)
 
     def _show(self, name: str, outlook: Outlook) -> None:
         self._outlook = outlook
         self.query_one("#title", Static).update(Text(find(name).title, style="bold"))
-        words = Text()
-        if outlook.refusal:
-            words.append(f"✗ {outlook.refusal}\n", style="red")
-        for problem in outlook.problems:
-            sign, style = ("✗", "red") if problem.severity == "error" else ("!", "yellow")
-            words.append(f"\n{sign} {problem.message}", style=style)
-            words.append(f"\n  {problem.remedy}")
-        self.query_one("#problems", Static).update(words)
+        self.query_one("#problems", Static).update(problem_text(outlook, glyphs(self.ascii_only)))
         self.query_one("#command", Static).update(Text(f"\n{outlook.command}"))
 
     def action_launch(self) -> None:
-        plan, errors = self._outlook.plan, [p for p in self._outlook.problems if p.severity == "error"]
-        if plan is None or errors:
-            self.notify(self._outlook.refusal or errors[0].message, severity="error", markup=False)
-            return
-        self.run_worker(
-            lambda: start_and_show(self, plan, self.workspace),
-            thread=True,
-            exclusive=True,
-            exit_on_error=False,
-            group="start",
-        )
+        outlook = self._outlook
+        if outlook is None:
+            self.mdk.tell("Still working out what that would run: press it again.", warning=True)
+        elif outlook.plan is None or outlook.forbidden:
+            self.mdk.tell(outlook.forbidden, warning=True)
+        else:
+            from backends.launch.start import start
+
+            plan = outlook.plan
+            self.mdk.tell("Starting the run.")
+            in_background(self, lambda: start(plan, self.workspace), self.mdk.open_run, self.mdk.tell_failure)
 
     def action_copy(self) -> None:
-        self.notify(copy(self.app, self._outlook.command), markup=False)
+        if self._outlook is not None:
+            self.mdk.tell(copy(self.app, self._outlook.command))
 
-    def action_leave(self) -> None:
-        if isinstance(self.focused, Input):
-            self.query_one("#preset").focus()
-        else:
-            self.app.action_go("home")  # pyright: ignore[reportAttributeAccessIssue]
+
+def problem_text(outlook: Outlook, sign: Glyphs) -> Text:
+    """Problems with their remedies; what forbids to start first."""
+    text = Text()
+    if outlook.refusal:
+        text.append(f"\n{sign.failed} {clean(outlook.refusal)}\n", style="red")
+    for problem in sorted(outlook.problems, key=lambda problem: problem.severity != "error"):
+        mark, style = (sign.failed, "red") if problem.severity == "error" else ("!", "yellow")
+        text.append(f"\n{mark} {clean(problem.message)}", style=style)
+        text.append(f"\n  {clean(problem.remedy)}\n")
+    return text
 
 
 def outlook_of(
@@ -177,7 +166,7 @@ def outlook_of(
             preset.trainer, preset.arguments, changes, save, preset=preset.name, title=preset.title
         )
         found = tuple(problems(plan, workspace))
-        return Outlook(plan, shlex.join(commands(plan, workspace).argv), found)
+        return Outlook(plan, clean(shlex.join(commands(plan, workspace).argv)), found)
     except UserError as error:
         return Outlook(None, "", (), str(error))
     except ValueError as error:

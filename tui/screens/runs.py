@@ -2,188 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Static
+from textual.widget import Widget
 
-from backends.errors import UserError
-from backends.runs.catalog import RunInfo
-from backends.runs.folder import RunFolder
-from backends.runs.plan import RunPlan
-from backends.workspace import Workspace
-from tui.screens.confirm import Confirm
-from tui.screens.run_list import RunWatch, phase_text, progress_text, when_text
+from tui import run_actions
+from tui.glyphs import Glyphs, glyphs
+from tui.run_words import cell, end, loss, progress, style_of, when, widest
+from tui.screens.place import PlaceScreen
+from tui.widgets.attention import wrapped
+from tui.widgets.listing import Listing, ListRow
+from tui.widgets.panel import Panel, Span
 
-COLUMNS = ("run", "phase", "kind", "iteration", "when", "what")
+if TYPE_CHECKING:
+    from backends.runs.watching import SeenRun
+    from backends.workspace import Workspace
+
+NAME = (12, 44)  # least and most cells of a run's title
 
 
-class RunsScreen(Screen[None]):
+class RunDetails(Panel, can_focus=False):
+    """The marked run, on a few rows."""
+
+    DEFAULT_CSS = "RunDetails { height: 7; }"
+
+    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self._seen: SeenRun | None = None
+
+    def update(self, seen: SeenRun | None) -> None:
+        self._seen = seen
+        self.show()
+
+    def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        return ([(self._seen.info.run, "title")] if self._seen else []), ()
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        if self._seen is None:
+            return []
+        return [[(f"{name:<10}", "dim"), (text, "text")] for name, text in details(self._seen, width - 10)]
+
+
+def details(seen: SeenRun, width: int) -> list[tuple[str, str]]:
+    """What there is to know of a run beyond its row; the reason of its end first, whole if it fits."""
+    info = seen.info
+    rows: list[tuple[str, str]] = []
+    for at, line in enumerate(wrapped(end(info), max(width, 10), 2) if end(info) else []):
+        rows.append(("" if at else "why", line))
+    if info.phase == "stopping":
+        rows.append(("stopping", info.stopping or ""))
+    if seen.checkpoint is not None:
+        rows.append(("checkpoint", f" iteration {seen.checkpoint:,}"))
+    for name, text in (("saves to", info.save), ("loads", info.load if info.load != info.save else None)):
+        if text:
+            rows.append((name, text))
+    rows.append(
+        ("answers at", f" {info.address}") if info.address else ("log", str(info.path / "output.log"))
+    )
+    return rows
+
+
+def heading(names: int) -> tuple[Span, ...]:
+    return (
+        (
+            f"    {cell('run', 19)}  {cell('what', names)}  {'phase':<8}  {'iteration':>17}  {cell('when', 11)}",
+            "dim",
+        ),
+    )
+
+
+def row(seen: SeenRun, names: int, sign: Glyphs, today: datetime) -> ListRow:
+    info = seen.info
+    style = style_of(info.phase)
+    return ListRow(
+        str(info.path),
+        (
+            (f"  {sign.phase(info.phase)} ", style),
+            (cell(info.run, 19), "text"),
+            (f"  {cell(info.title or '?', names)}", "text"),
+            (f"  {info.phase:<8}", style),
+            (f"  {progress(info):>17}", "text"),
+            (f"  {cell(when(info, today), 11)}", "dim"),
+            (f"  {info.address or loss(seen)}", "dim"),
+        ),
+    )
+
+
+class RunsScreen(PlaceScreen):
+    WHERE = "Runs"
+    CSS = """
+    RunsScreen Listing { margin: 0 1; }
+    RunsScreen #heading { height: 1; margin: 1 1 0 1; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open", id="runs.open", tooltip="The monitor on this run"),
-        Binding("r", "resume", "resume", id="runs.resume", tooltip="Continue from its newest checkpoint; shows the command first"),
-        Binding("v", "serve", "serve", id="runs.serve", tooltip="The text server on its newest checkpoint; shows the command first"),
-        Binding("S", "stop", "stop…", id="runs.stop", tooltip="End this run; asks first"),
-        Binding("escape", "app.go('home')", "back", key_display="esc", id="runs.back", tooltip="Home"),
+        Binding("enter", "open", "open", id="runs.open", tooltip="The monitor on the marked run"),
+        Binding("r", "resume", "resume", id="runs.resume", tooltip="Continue from its newest checkpoint; the command is shown first"),
+        Binding("v", "serve", "serve", id="runs.serve", tooltip="The text server on its newest checkpoint; the command is shown first"),
+        Binding("S", "stop", "stop…", id="runs.stop", tooltip="End the marked run; what that does is shown first"),
     ]  # fmt: skip
 
-    def __init__(self, workspace: Workspace) -> None:
-        super().__init__()
-        self.workspace = workspace
-        self._infos: dict[str, RunInfo] = {}
-        self._watch = RunWatch(self, workspace, self._came)
+    def __init__(
+        self, workspace: Workspace, *, ascii_only: bool = False, now: Callable[[], datetime] = datetime.now
+    ) -> None:
+        super().__init__(workspace, ascii_only=ascii_only)
+        self._now = now
+        self._seen: dict[str, SeenRun] = {}
 
-    def compose(self) -> ComposeResult:
-        yield Static(
-            Text.assemble((" mdk-tui", "bold"), f"  Runs   {self.workspace.runs}"), id="where", markup=False
-        )
-        table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=False)
-        yield table
-        yield Static(id="reason", markup=False)
-        yield Footer(show_command_palette=False, compact=True)
+    def content(self) -> Iterable[Widget]:
+        yield Heading(id="heading", ascii_only=self.ascii_only)
+        yield Listing(id="list", ascii_only=self.ascii_only, empty="reading the runs of this workspace")
+        yield RunDetails(id="details", ascii_only=self.ascii_only)
 
     def on_mount(self) -> None:
-        table = self.query_one(DataTable)
-        for column in COLUMNS:
-            table.add_column(column, key=column)
-        table.focus()
-        self._watch.start()
-
-    def on_screen_suspend(self) -> None:
-        self._watch.pause()
+        self.query_one(Listing).focus()
 
     def on_screen_resume(self) -> None:
-        self._watch.resume()
+        if self._seen:
+            self.runs_changed(tuple(self._seen.values()))
 
-    def _came(self, found: list[RunInfo]) -> None:
-        """Only cells that changed are written again."""
-        table: DataTable[Text] = self.query_one(DataTable)
-        new = {info.run: info for info in found}
-        if list(new) != list(self._infos):
-            at = self._chosen()
-            table.clear()
-            for info in found:
-                table.add_row(*_cells(info), key=info.run)
-            if at is not None and at.run in new:
-                table.move_cursor(row=list(new).index(at.run))
-        else:
-            for name, info in new.items():
-                before = _cells(self._infos[name])
-                for column, old, cell in zip(COLUMNS, before, _cells(info), strict=True):
-                    if old != cell:
-                        table.update_cell(name, column, cell)
-        self._infos = new
+    def runs_changed(self, runs: tuple[SeenRun, ...]) -> None:
+        self._seen = {str(seen.info.path): seen for seen in runs}
+        listing = self.query_one(Listing)
+        # The title has what the other columns leave, and gives way first.
+        room = max(listing.body_size[0] - 72, NAME[0])
+        names = widest([seen.info.title for seen in runs], NAME[0], min(NAME[1], room))
+        listing.empty = "no runs yet: 1 shows what to start"
+        self.query_one(Heading).update(heading(names) if runs else ())
+        listing.update([row(seen, names, glyphs(self.ascii_only), self._now()) for seen in runs])
         self._describe()
 
-    def on_data_table_row_highlighted(self) -> None:
+    def on_listing_marked(self) -> None:
         self._describe()
 
-    def on_data_table_row_selected(self) -> None:
-        self.action_open()
-
-    def _chosen(self) -> RunInfo | None:
-        row = self.query_one(DataTable).cursor_row
-        infos = list(self._infos.values())
-        return infos[row] if 0 <= row < len(infos) else None
+    @property
+    def chosen(self) -> SeenRun | None:
+        return self._seen.get(self.query_one(Listing).marked or "")
 
     def _describe(self) -> None:
-        info = self._chosen()
-        words = (
-            "There are no runs yet: 3 starts one."
-            if info is None
-            else " · ".join(w for w in (info.reason, info.note, info.save) if w)
-        )
-        self.query_one("#reason", Static).update(
-            Text(words or "", style="dim", no_wrap=True, overflow="ellipsis")
-        )
+        self.query_one(RunDetails).update(self.chosen)
+        self.refresh_bindings()
 
-    # What can be done with a run
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action not in ("open", "resume", "serve", "stop") or not self.is_mounted:
+            return True
+        seen = self.chosen
+        if seen is None:
+            return False
+        return {
+            "open": True,
+            "resume": seen.info.over and seen.info.kind == "train" and seen.info.save is not None,
+            "serve": seen.checkpoint is not None,
+            "stop": not seen.info.over,
+        }[action]
+
+    # What can be done with the marked run.
 
     def action_open(self) -> None:
-        if info := self._chosen():
-            self.app.show_run(RunFolder(info.path))  # pyright: ignore[reportAttributeAccessIssue]
+        from backends.runs.folder import RunFolder
+
+        if seen := self.chosen:
+            self.mdk.open_run(RunFolder(seen.info.path))
 
     def action_resume(self) -> None:
-        info = self._chosen()
-        if info is None or info.kind != "train" or not info.save:
-            self.notify("Only a training run that saves can be resumed.", markup=False, severity="warning")
-        elif not info.over:
-            self.notify(f"{info.run} still runs.", markup=False, severity="warning")
-        else:
-            from backends.runs.planning import continue_plan
-
-            save = Path(info.save)
-            self._propose("Resume", lambda: continue_plan(self.workspace, save, ()))
+        if (seen := self.chosen) and seen.info.save:
+            save = Path(seen.info.save)
+            run_actions.propose(self.mdk, lambda: run_actions.resume_prospect(self.workspace, save))
 
     def action_serve(self) -> None:
-        info = self._chosen()
-        if info is None or info.kind != "train" or not info.save:
-            self.notify("Choose a training run that saved a checkpoint.", markup=False, severity="warning")
-            return
-        from backends.runs.planning import free_port, serve_plan
-
-        save = Path(info.save)
-        self._propose("Serve", lambda: serve_plan(self.workspace, save, port=free_port()))
+        if (seen := self.chosen) and seen.info.save:
+            save = Path(seen.info.save)
+            run_actions.propose(
+                self.mdk,
+                lambda: run_actions.serve_prospect(self.workspace, save),
+                then=lambda run: self.mdk.action_go("prompt"),
+            )
 
     def action_stop(self) -> None:
-        info = self._chosen()
-        if info is None or info.over:
-            self.notify("This run is over.", markup=False, severity="warning")
-        else:
-            self.action_open()
-            self.notify("S in the monitor stops it: it shows first what will happen.", markup=False)
-
-    def _propose(self, title: str, make: Callable[[], RunPlan]) -> None:
-        """Show the command of a plan; start it when confirmed. Planning and starting happen in a thread."""
-        self.run_worker(lambda: self._plan(title, make), thread=True, exit_on_error=False, group="plan")
-
-    def _plan(self, title: str, make: Callable[[], RunPlan]) -> None:
-        from backends.launch.commands import commands
-
-        try:
-            plan = make()
-            command = commands(plan, self.workspace)
-        except UserError as error:
-            self.app.call_from_thread(self.notify, str(error), severity="error", markup=False, timeout=12)
-            return
-        confirm = Confirm(title, f"{title} runs this, independent of this terminal:", command.argv)
-        self.app.call_from_thread(
-            self.app.push_screen, confirm, lambda yes: self._start(plan) if yes else None
-        )
-
-    def _start(self, plan: RunPlan) -> None:
-        self.run_worker(
-            lambda: start_and_show(self, plan, self.workspace),
-            thread=True,
-            exit_on_error=False,
-            group="start",
-        )
+        if seen := self.chosen:
+            run_actions.ask_stop(self.mdk, seen.info)
 
 
-def start_and_show(screen: Screen[None], plan: RunPlan, workspace: Workspace) -> None:
-    """In a thread: start `plan`, then open the monitor on it; a refusal becomes a toast."""
-    from backends.launch.start import start
+class Heading(Panel, can_focus=False):
+    """One row of words over columns."""
 
-    app = screen.app
-    try:
-        folder = start(plan, workspace)
-    except UserError as error:
-        app.call_from_thread(app.notify, str(error), severity="error", markup=False, timeout=15)
-        return
-    app.call_from_thread(app.show_run, folder)  # pyright: ignore[reportAttributeAccessIssue]
+    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self._spans: Sequence[Span] = ()
 
+    def update(self, spans: Sequence[Span]) -> None:
+        self._spans = spans
+        self.show()
 
-def _cells(info: RunInfo) -> tuple[Text, ...]:
-    return (
-        Text(info.run),
-        phase_text(info),
-        Text(info.kind or "?"),
-        Text(progress_text(info), justify="right"),
-        Text(when_text(info)),
-        Text(info.title, style="dim"),
-    )
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        return [self._spans]

@@ -1,0 +1,83 @@
+"""The runs of a workspace, again and again: what a list of runs on a screen is fed with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backends.megatron.parser import Parser
+from backends.megatron.record import Record
+from backends.runs.catalog import RunInfo, describe, run_folders
+from backends.runs.checkpoints import read_tracker
+from backends.runs.folder import RunFolder
+from backends.workspace import Workspace
+
+LOOK = 1.0  # s between two looks
+TAIL = 1 << 16  # bytes at the end of a log that hold its newest iteration, nearly always
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run. Of one that trains `last` are the newest numbers of its log by their names there (none: not known).
+
+    `checkpoint` is the iteration that the tracker file of its save folder names; None: there is nothing to load.
+    """
+
+    info: RunInfo
+    last: Mapping[str, float] = field(default_factory=dict[str, float])
+    checkpoint: int | None = None
+
+
+def watch_runs(
+    workspace: Workspace,
+    closed: threading.Event,
+    look: Callable[[RunFolder], RunInfo] = describe,
+    interval: float = LOOK,
+) -> Iterator[tuple[SeenRun, ...]]:
+    """All runs, newest first, at once and then whenever something changed, until `closed` is set.
+
+    A run that is over is read once: it does not change any more, unless another one saves where it did.
+    """
+    shown: tuple[SeenRun, ...] | None = None
+    over: dict[Path, SeenRun] = {}
+    logs: dict[Path, tuple[int, Mapping[str, float]]] = {}
+    while not closed.is_set():
+        seen = tuple(over.get(folder.path) or _seen(look(folder), logs) for folder in run_folders(workspace))
+        busy = {run.info.save for run in seen if not run.info.over}
+        over = {run.info.path: run for run in seen if run.info.over and run.info.save not in busy}
+        if seen != shown:
+            shown = seen
+            yield seen
+        closed.wait(interval)
+
+
+def _seen(info: RunInfo, logs: dict[Path, tuple[int, Mapping[str, float]]]) -> SeenRun:
+    if info.kind != "train":
+        return SeenRun(info)
+    found = read_tracker(Path(info.save)).iteration if info.save else None
+    checkpoint = found if isinstance(found, int) else None
+    if info.over:
+        return SeenRun(info, checkpoint=checkpoint)
+    log = RunFolder(info.path).log
+    try:
+        size = log.stat().st_size
+    except OSError:
+        return SeenRun(info, checkpoint=checkpoint)
+    if logs.get(log, (-1, {}))[0] != size:
+        logs[log] = size, newest_values(log)
+    return SeenRun(info, logs[log][1], checkpoint)
+
+
+def newest_values(log: Path, tail: int = TAIL) -> dict[str, float]:
+    """The numbers of the newest iteration in the last `tail` bytes of `log`; none where there are none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - tail, 0))
+            data = file.read(tail)
+    except OSError:
+        return {}
+    parser, record = Parser(), Record()
+    record.apply(parser.feed(data))
+    return {name: float(value) for name, value in record.last.items() if isinstance(value, int | float)}

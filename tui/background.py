@@ -1,0 +1,26 @@
+"""One piece of work in a thread, its result in the event loop: nothing that touches a disk or the network blocks the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from textual.message_pump import MessagePump
+
+from tui.bridge import Bridge
+
+Result = TypeVar("Result")
+
+
+def in_background(
+    node: MessagePump,
+    work: Callable[[], Result],
+    done: Callable[[Result], None],
+    failed: Callable[[Exception], None],
+) -> Bridge[Result]:
+    """`done` gets what `work` returns, `failed` what it raises; neither is called after `close` of what is returned."""
+
+    def once() -> Iterator[Result]:
+        yield work()
+
+    return Bridge(node, once, done, failed=failed).start()

@@ -1,0 +1,41 @@
+"""The few signs that the screens draw, and the same in ASCII for terminals and fonts that have no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One cell each, except `dots`."""
+
+    running: str
+    good: str
+    failed: str
+    lost: str
+    waiting: str
+    marker: str
+    bar: str
+    track: str
+    dot: str
+    dots: str
+    up: str
+    rule: str
+
+    def phase(self, phase: str) -> str:
+        """The sign of a run's phase."""
+        return {
+            "starting": self.waiting,
+            "running": self.running,
+            "stopping": self.waiting,
+            "finished": self.good,
+            "failed": self.failed,
+        }.get(phase, self.lost)
+
+
+UNICODE = Glyphs("●", "✓", "✗", "?", "○", "▶", "━", "─", "·", "…", "↑", "─")
+ASCII = Glyphs("*", "+", "X", "?", "o", ">", "=", "-", "-", "...", "^", "-")
+
+
+def glyphs(ascii_only: bool) -> Glyphs:
+    return ASCII if ascii_only else UNICODE

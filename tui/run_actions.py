@@ -1,0 +1,150 @@
+"""What is done with runs from any screen: resume, serve, start the demo, stop. The command is shown before it runs.
+
+Plans are made and jobs started in threads; what was started is opened in the monitor; a refusal is shown in words.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tui.background import in_background
+
+if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
+    from backends.runs.folder import RunFolder
+    from backends.runs.plan import Problem, RunPlan
+    from backends.workspace import Workspace
+    from tui.app import MdkApp
+    from tui.screens.stop import StopChoice, StopProspect
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What would be started. `shell` is the same as a command of mdk-tui, `command` the job's own, word for word."""
+
+    title: str
+    shell: str
+    command: str
+    problems: tuple[Problem, ...]
+    start: Callable[[], RunFolder]
+
+
+def shell_command(workspace: Workspace, *words: str) -> str:
+    return shlex.join(["mdk-tui", "-w", str(workspace.root), *words])
+
+
+def prospect_of(workspace: Workspace, plan: RunPlan, title: str, shell: str) -> Prospect:
+    """Raises UserError when no launcher can run `plan`."""
+    from backends.launch.commands import commands, problems
+    from backends.launch.start import start
+
+    command = commands(plan, workspace)
+    lines = [
+        f"cd {shlex.quote(command.cwd)}",
+        *(f"export {k}={shlex.quote(v)}" for k, v in command.env.items()),
+    ]
+    text = "\n".join([*lines, shlex.join(command.argv)])
+    return Prospect(title, shell, text, tuple(problems(plan, workspace)), lambda: start(plan, workspace))
+
+
+def resume_prospect(workspace: Workspace, save: Path) -> Prospect:
+    """Raises UserError when there is nothing to continue."""
+    from backends.runs.planning import continue_plan
+
+    plan = continue_plan(workspace, save, ())
+    return prospect_of(workspace, plan, "resume", shell_command(workspace, "resume", str(save)))
+
+
+def serve_prospect(workspace: Workspace, save: Path) -> Prospect:
+    """Raises UserError when there is nothing to serve."""
+    from backends.runs.planning import free_port, serve_plan
+
+    plan = serve_plan(workspace, save, port=free_port())
+    return prospect_of(workspace, plan, "serve", shell_command(workspace, "serve", str(save)))
+
+
+def demo_prospect(workspace: Workspace) -> Prospect:
+    """The training of the preset tiny, with a text server that answers from its first checkpoint on."""
+    from dataclasses import replace
+
+    from tui.commands.demo import training
+
+    plan = training(workspace, None, None)
+    prospect = prospect_of(workspace, plan, "demo", shell_command(workspace, "demo"))
+    return replace(prospect, start=lambda: start_demo(workspace, plan))
+
+
+def start_demo(workspace: Workspace, plan: RunPlan) -> RunFolder:
+    """Raises UserError."""
+    from backends.launch.start import start
+    from backends.runs.planning import free_port, serve_plan
+
+    run = start(plan, workspace)
+    save = Path(run.plan().save or "")  # as it was claimed: another run may have taken the second
+    start(serve_plan(workspace, save, port=free_port(), wait=True), workspace)
+    return run
+
+
+def propose(
+    app: MdkApp, make: Callable[[], Prospect], *, then: Callable[[RunFolder], None] | None = None
+) -> None:
+    """Work out what would be started, show it, and start it when it is wanted. `then`: instead of opening the monitor."""
+
+    def show(prospect: Prospect) -> None:
+        from tui.screens.confirm import Confirm
+
+        def answered(wanted: bool | None) -> None:
+            if wanted:
+                app.tell(f"Starting: {prospect.title}")
+                in_background(app, prospect.start, then or app.open_run, app.tell_failure)
+
+        app.push_screen(Confirm(prospect), answered)
+
+    in_background(app, make, show, app.tell_failure)
+
+
+def ask_stop(app: MdkApp, info: RunInfo) -> None:
+    """Show what stopping would do; do it when it is wanted."""
+    from backends.runs.folder import RunFolder
+    from tui.screens.stop import StopScreen
+
+    folder = RunFolder(info.path)
+
+    def show(prospect: StopProspect) -> None:
+        app.push_screen(StopScreen(prospect), lambda how: stop(app, folder, how, 60 * prospect.limit_minutes))
+
+    in_background(app, lambda: stop_prospect(app.workspace, folder, info), show, app.tell_failure)
+
+
+def stop_prospect(workspace: Workspace, folder: RunFolder, info: RunInfo) -> StopProspect:
+    """Raises UserError when the plan or the settings cannot be read."""
+    from backends.runs.judgement import withheld
+    from backends.runs.signs import Signs
+    from backends.settings import read_settings
+    from tui.screens.stop import StopProspect
+
+    state = folder.state()
+    why = withheld(folder.plan(), state.signs if state else Signs())
+    minutes = read_settings(workspace.settings).stop.limit_minutes
+    return StopProspect(folder.name, info.kind or "train", info.save, info.iteration, minutes, why)
+
+
+def stop(app: MdkApp, folder: RunFolder, how: StopChoice | None, limit: float) -> None:
+    """Ask for it in a thread and say how it ended; the list of runs shows its progress meanwhile."""
+    from backends.launch.ending import stop_run
+
+    if how is None:
+        return
+
+    def ending() -> RunInfo:
+        *_, last = stop_run(folder, app.workspace, now=how == "now", limit=limit)
+        return last
+
+    app.tell(f"{folder.name} is asked to {'end now' if how == 'now' else 'save and end'}.")
+    in_background(
+        app, ending, lambda info: app.tell(f"{info.run}: {info.phase}. {info.reason or ''}"), app.tell_failure
+    )

@@ -1,0 +1,45 @@
+"""What is seen instead of a screen that failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from tui.widgets.clipboard import copy
+
+if TYPE_CHECKING:
+    from tui.app import MdkApp
+
+WORDS = """This screen failed. That is a mistake in mdk-tui; your runs are not affected.
+
+enter or esc opens the screen anew, y copies the report for whoever mends it.
+"""
+
+
+class FailureScreen(Screen[None]):
+    DEFAULT_CSS = """
+    FailureScreen VerticalScroll { padding: 1 2; }
+    FailureScreen #words { color: $text-warning; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,escape", "app.try_again", "open it anew", key_display="enter", id="failure.again", tooltip="The screen that failed, made anew"),
+        Binding("y", "copy", "copy", id="failure.copy", tooltip="Copy the report"),
+    ]  # fmt: skip
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(WORDS, id="words", markup=False)
+            yield Static(id="report", markup=False)
+        yield Footer()
+
+    def on_screen_resume(self) -> None:
+        self.query_one("#report", Static).update(Text(cast("MdkApp", self.app).report))
+
+    def action_copy(self) -> None:
+        self.notify(copy(self.app, cast("MdkApp", self.app).report), markup=False)

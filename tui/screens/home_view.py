@@ -1,0 +1,156 @@
+"""What Home says: what runs, what to do next, what ran. Decided from the list of runs alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tui.glyphs import Glyphs
+from tui.run_words import cell, end, left, loss, progress, style_of, when, widest
+from tui.widgets.listing import ListRow
+from tui.widgets.panel import Span
+
+if TYPE_CHECKING:
+    from backends.runs.watching import SeenRun
+
+Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "launch"]
+PAST = 8  # runs that are shown of those that ran; Runs has them all
+BAR = 20  # cells
+NAME = (12, 32)  # least and most cells of a run's title
+WORDS = 46  # cells of what a step says, before its command
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do next: by its key, or by `enter` where it is marked. `command` does the same from a shell."""
+
+    key: str
+    deed: Deed
+    words: str
+    command: str
+    run: SeenRun | None = None
+
+
+def steps(runs: Sequence[SeenRun]) -> list[Step]:
+    """What a person would do now, likeliest first."""
+    alive = [seen for seen in runs if not seen.info.over]
+    training = next((seen for seen in alive if seen.info.kind == "train"), None)
+    server = next((seen for seen in alive if seen.info.kind == "serve"), None)
+    last = next((seen for seen in runs if seen.info.kind == "train"), None)
+    saved = next((seen for seen in runs if seen.checkpoint is not None), None)
+    found: list[Step] = []
+    if training is not None:
+        found.append(
+            Step("a", "watch", f"Watch {name_of(training)}", f"mdk-tui attach {training.info.run}", training)
+        )
+    if last is not None and last.info.phase in ("failed", "lost") and last.checkpoint is not None:
+        words = f"Resume {name_of(last)} from iteration {last.checkpoint:,}"
+        found.append(Step("r", "resume", words, _saved("resume", last), last))
+    if server is not None and server.info.address:
+        found.append(Step("t", "talk", f"Talk to {name_of(server)}", 'mdk-tui ask "…"', server))
+    elif server is None and saved is not None:
+        words = f"Serve {name_of(saved)} at iteration {saved.checkpoint:,} and talk to it"
+        found.append(Step("v", "serve", words, _saved("serve", saved), saved))
+    if training is None:
+        found.append(Step("d", "demo", "Train a tiny GPT on this machine and talk to it", "mdk-tui demo"))
+    found.append(
+        Step("n", "launch", "Start another run" if runs else "Start a run", "mdk-tui launch --preset …")
+    )
+    return found
+
+
+def name_of(seen: SeenRun) -> str:
+    """Its title as far as the first mark of punctuation: enough for a sentence."""
+    info = seen.info
+    return info.title.partition(":")[0].strip() or info.run
+
+
+def rows(runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width: int) -> list[ListRow]:
+    """All of Home, for `width` cells. `runs` None: not read yet."""
+    if runs is None:
+        return [ListRow("", (("reading the runs of this workspace", "dim"),))]
+    alive = [seen for seen in runs if not seen.info.over]
+    past = [seen for seen in runs if seen.info.over]
+    lines: list[ListRow] = []
+    if alive:
+        lines += [
+            _heading("running"),
+            *(row for seen in alive for row in _running(seen, glyphs, width)),
+            _blank(),
+        ]
+    lines += [_heading("next"), *(_step(step, glyphs, width) for step in steps(runs))]
+    if past:
+        names = widest([name_of(seen) for seen in past[:PAST]], *NAME)
+        lines += [_blank(), _heading("before"), *(_past(seen, names, glyphs, today) for seen in past[:PAST])]
+        if len(past) > PAST:
+            lines.append(ListRow("", ((f"    and {len(past) - PAST} more: 6", "dim"),)))
+    return lines
+
+
+def _heading(text: str) -> ListRow:
+    return ListRow("", ((text, "dim"),))
+
+
+def _blank() -> ListRow:
+    return ListRow("", ())
+
+
+def _running(seen: SeenRun, glyphs: Glyphs, width: int) -> list[ListRow]:
+    """One row; on a narrow screen a second one for how far it is."""
+    info = seen.info
+    sign: Span = (f"  {glyphs.phase(info.phase)} ", style_of(info.phase))
+    name = cell(name_of(seen), min(NAME[1], max(width // 3, NAME[0])))
+    key = f"run:{info.path}"
+    if info.kind == "serve":
+        words = info.address or "loading: it answers once there is a checkpoint"
+        return [ListRow(key, (sign, (name, "title"), (f"  {words}", "text")))]
+    facts = "   ".join(filter(None, (progress(info), loss(seen), left(seen)))) or info.phase
+    if info.phase == "stopping":
+        facts = f"{facts}   {info.stopping or 'stopping'}"
+    bar = _bar(seen, glyphs)
+    first: tuple[Span, ...] = (sign, (name, "title"), ("  ", "text"), *bar)
+    if width >= 100:
+        return [ListRow(key, (*first, (f"  {facts}", "text")))]
+    return [ListRow(key, first), ListRow("", ((f"    {facts}", "text"),))]
+
+
+def _bar(seen: SeenRun, glyphs: Glyphs) -> tuple[Span, ...]:
+    info = seen.info
+    if info.iteration is None or not info.train_iters:
+        return ()
+    share = min(info.iteration / info.train_iters, 1.0)
+    full = round(BAR * share)
+    return (
+        (glyphs.bar * full, "curve"),
+        (glyphs.track * (BAR - full), "frame"),
+        (f" {100 * share:3.0f} %", "text"),
+    )
+
+
+def _step(step: Step, glyphs: Glyphs, width: int) -> ListRow:
+    words = cell(step.words, WORDS) if width >= WORDS + 40 else step.words
+    command = step.command.replace("…", glyphs.dots)
+    return ListRow(
+        f"step:{step.deed}", ((f"  {step.key} ", "focus"), (words, "text"), (f"  {command}", "dim"))
+    )
+
+
+def _past(seen: SeenRun, names: int, glyphs: Glyphs, today: datetime) -> ListRow:
+    info = seen.info
+    style = style_of(info.phase)
+    words: list[Span] = [
+        (f"  {glyphs.phase(info.phase)} ", style),
+        (cell(name_of(seen), names), "text"),
+        (f"  {info.phase:<8}", style),
+        (f"  {cell(when(info, today), 11)}", "dim"),
+        (f"  {progress(info):>17}", "text"),
+        (f"   {end(info)}", "dim"),
+    ]
+    return ListRow(f"run:{info.path}", tuple(words))
+
+
+def _saved(command: str, seen: SeenRun) -> str:
+    return f"mdk-tui {command} {shlex.quote(seen.info.save or '')}"

@@ -1,0 +1,66 @@
+"""An application that outlives its own mistakes: a screen that fails is replaced by one that says so, and made anew.
+
+Textual's answer to an exception in a handler is to end with a traceback on the terminal. Here the report is shown on a
+screen of its own, where it can be copied; only when the application itself cannot go on does it end, with a sentence.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from platformdirs import user_cache_path
+from textual._context import active_message_pump
+from textual.app import App
+
+from backends.errors import UserError
+from backends.files import write_atomic
+from backends.text import clean
+
+FAILURES = 5  # more than so many, and something is wrong that no new screen mends
+
+
+class SurvivingApp(App[None]):
+    """`report` is what is known of the newest failure; `broken` why the application had to end, if it had to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.report = ""
+        self.broken: UserError | None = None
+        self.failures: list[BaseException] = []
+
+    async def replace_failed_screen(self) -> None:
+        """Show `report` instead of the screen that failed. Called in the event loop, outside that screen."""
+        raise NotImplementedError
+
+    def note_failure(self, error: BaseException) -> str:
+        """Keep `error`; what is known of it, as text that is safe to show."""
+        self.failures.append(error)
+        self.report = clean("".join(traceback.format_exception(error)))
+        return self.report
+
+    def _handle_exception(self, error: Exception) -> None:
+        # The only place that hears of every exception; there is no public one. The pump that failed has ended its loop.
+        self.note_failure(error)
+        pump = active_message_pump.get(None)
+        if pump is None or pump is self or not self._running or len(self.failures) > FAILURES:
+            self._end(error)
+        else:
+            self.call_later(self.replace_failed_screen)
+
+    def _end(self, error: Exception) -> None:
+        remedy = f"Runs are not affected. The report is in {path}." if (path := self._save_report()) else ""
+        self.broken = UserError(
+            f"The application failed: {type(error).__name__}: {clean(str(error))}", remedy
+        )
+        self._return_code = 1
+        self._close_messages_no_wait()
+
+    def _save_report(self) -> Path | None:
+        path = user_cache_path("mdk-tui") / "failure.txt"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, self.report)
+        except OSError:
+            return None
+        return path
