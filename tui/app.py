@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
     from tui.screens.monitor import MonitorScreen
 
-ARROWS = {"↑": "up", "↓": "down", "←": "left", "→": "right"}
+KEYS = {"↑": "up", "↓": "down", "←": "left", "→": "right", "⏎": "enter", "⇥": "tab", "⇧": "shift+"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class MdkApp(SurvivingApp):
 
     def get_key_display(self, binding: Binding) -> str:
         shown = super().get_key_display(binding)
-        return "".join(ARROWS.get(sign, sign) for sign in shown) if self.ascii_only else shown
+        return "".join(KEYS.get(sign, sign) for sign in shown) if self.ascii_only else shown
 
     # News, short and long. What others wrote is never markup.
 

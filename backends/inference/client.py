@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from backends.errors import UserError
 from backends.text import clean, clean_line
-
-if TYPE_CHECKING:
-    import httpx
 
 CONNECT = 5.0  # s
 WAIT = 600.0  # s for an answer: the server answers one request at a time, and a big model is slow
@@ -73,12 +70,11 @@ class Completion:
 
 
 class TextClient:
-    """Talks to one server. `close` ends a request in progress (the server goes on generating: it cannot be told)."""
+    """Talks to the server at `url` ("http://127.0.0.1:8028", or "127.0.0.1:8028"). `wait`: s for an answer, queue included."""
 
     def __init__(self, url: str, wait: float = WAIT) -> None:
-        self.url = url.rstrip("/") if "://" in url else f"http://{url.rstrip('/')}"
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._wait = wait
-        self._client: httpx.Client | None = None
 
     def complete(self, request: Request) -> Completion:
         """Raises UserError in plain words, whatever the server or the network does."""
@@ -86,40 +82,56 @@ class TextClient:
 
         began = time.monotonic()
         try:
-            # A proxy of the environment is for the world outside, not for a server at the end of an SSH tunnel.
-            with httpx.Client(timeout=httpx.Timeout(self._wait, connect=CONNECT), trust_env=False) as client:
-                self._client = client
-                reply = client.put(f"{self.url}/api", json=request.body())
+            status, content = self._put(request, began + self._wait)
+        except httpx.ConnectTimeout:
+            raise UserError(
+                f"{self.url} does not answer the call.", "Check the address and the port forward."
+            ) from None
         except httpx.ConnectError:
             raise UserError(
                 f"Nothing listens at {self.url}.",
                 "Is the server running? See `mdk-tui runs`; through SSH the port must be forwarded.",
             ) from None
-        except httpx.ConnectTimeout:
-            raise UserError(
-                f"{self.url} does not answer the call.", "Check the address and the port forward."
-            ) from None
         except httpx.TimeoutException:
             raise UserError(
-                f"The server gave no answer within {self._wait:.0f} s.",
+                f"The server gave no answer within {self._wait:g} s.",
                 "It answers one request at a time: somebody else's may be long.",
             ) from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RuntimeError) as error:
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            raise UserError(
+                f"{clean_line(self.url, 200)} is no address of a server.",
+                "It looks like http://127.0.0.1:8028.",
+                status=2,
+            ) from None
+        except httpx.HTTPError as error:
             words = clean_line(str(error), 200) or type(error).__name__
             raise UserError(
                 f"The answer broke off: {words}",
-                "The server may have died: see its log with `mdk-tui attach`.",
+                "The server may have died: `mdk-tui status` tells, and its log is in the monitor.",
             ) from None
-        finally:
-            self._client = None
-        return read_reply(
-            request.prompt, reply.status_code, reply.content[:REPLY_LIMIT], time.monotonic() - began
-        )
+        return read_reply(request.prompt, status, content, time.monotonic() - began)
 
-    def close(self) -> None:
-        client = self._client
-        if client is not None:
-            client.close()
+    def _put(self, request: Request, deadline: float) -> tuple[int, bytes]:
+        """(status, body). A server that dribbles is cut off at `deadline`, an endless one at REPLY_LIMIT."""
+        import httpx
+
+        body = json.dumps(request.body()).encode()
+        headers = {"Content-Type": "application/json"}
+        content = bytearray()
+        # A proxy of the environment is for the world outside, not for a server at the end of an SSH tunnel.
+        with (
+            httpx.Client(timeout=httpx.Timeout(self._wait, connect=CONNECT), trust_env=False) as client,
+            client.stream("PUT", f"{self.url}/api", content=body, headers=headers) as reply,
+        ):
+            for chunk in reply.iter_bytes():
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout("the answer took too long")
+                if len(content) > REPLY_LIMIT:
+                    raise UserError(
+                        f"{self.url} answers without end.", "Is this a text server? Check the address."
+                    )
+            return reply.status_code, bytes(content)
 
 
 def read_reply(prompt: str, status: int, content: bytes, seconds: float) -> Completion:
@@ -139,7 +151,7 @@ def read_reply(prompt: str, status: int, content: bytes, seconds: float) -> Comp
 def _completion(prompt: str, text: str, reply: dict[str, Any], seconds: float) -> Completion:
     tokens = _first_list(reply.get("segments")) or []
     logprobs = _first_list(reply.get("logprobs"))
-    numbers = None if logprobs is None else tuple(float(v) for v in logprobs if isinstance(v, (int, float)))
+    numbers = None if logprobs is None else tuple(v for v in logprobs if isinstance(v, float))
     continuation = text[len(prompt) :] if text.startswith(prompt) else text
     return Completion(
         prompt, clean(text), clean(continuation), tuple(clean(str(t)) for t in tokens), numbers, seconds
@@ -175,6 +187,8 @@ def _refusal(status: int, value: Any, content: bytes) -> tuple[str, str]:
             "There is a server, but it has no /api: it is no text server of Megatron-LM.",
             "Check the address and the port.",
         )
-    return f"The server refuses: {said}" + (
-        "" if status in (200, 400) else f" (HTTP {status})"
-    ), "Change the request."
+    if status not in (200, 400):
+        return f"The server answers HTTP {status}: {said}", "Check the address; see the server's log."
+    if not isinstance(value, str):
+        return f"The server's answer is no completion: {said}", "Is this a text server of Megatron-LM?"
+    return f"The server refuses: {said}", "Change the request."

@@ -44,6 +44,10 @@ def _turn(line: bytes) -> Turn | None:
     try:
         value: Any = json.loads(line)
         known = {name: item for name, item in cast("dict[str, Any]", value).items() if name in Turn.__slots__}
-        return Turn(**known)
+        turn = Turn(**known)
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
+    texts = (turn.server, turn.prompt, turn.continuation, turn.error, turn.parameters)
+    numbers = (turn.at, turn.seconds, turn.tokens_per_second or 0.0)
+    fine = all(isinstance(text, str) for text in texts) and all(isinstance(n, int | float) for n in numbers)  # pyright: ignore[reportUnnecessaryIsInstance]
+    return turn if fine else None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict
 
 import click
 
 from backends.errors import UserError
-from backends.inference.client import Request, TextClient
+from backends.inference.client import Completion, Request, TextClient
 from backends.inference.servers import ready_server
 from backends.workspace import Workspace
 
@@ -47,8 +48,17 @@ def command(
     if prompt is None or prompt == "-":
         if sys.stdin.isatty():
             raise UserError("There is no prompt.", 'Write it as an argument: mdk-tui ask "PROMPT".', status=2)
-        prompt = sys.stdin.read()
+        # Bytes that are no UTF-8 are a prompt too; the newline that ends the last line is not meant.
+        prompt = sys.stdin.buffer.read().decode(errors="replace").removesuffix("\n")
     address = url or ready_server(workspace).address or ""
     request = Request(str(prompt), tokens, temperature, 1 if greedy else top_k, top_p, seed, logprobs=as_json)
     found = TextClient(address).complete(request)
-    click.echo(json.dumps({**asdict(found), "url": address}) if as_json else found.text)
+    click.echo(as_object(found, address) if as_json else found.text)
+
+
+def as_object(found: Completion, address: str) -> str:
+    """One line of JSON, which knows no infinities: a log-probability of -inf becomes null."""
+    value = asdict(found) | {"url": address, "tokens_per_second": found.tokens_per_second}
+    if found.logprobs is not None:
+        value["logprobs"] = [number if math.isfinite(number) else None for number in found.logprobs]
+    return json.dumps(value)

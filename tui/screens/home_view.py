@@ -20,7 +20,7 @@ Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "launch"]
 PAST = 8  # runs that are shown of those that ran; Runs has them all
 BAR = 20  # cells
 NAME = (12, 32)  # least and most cells of a run's title
-WORDS = 46  # cells of what a step says, before its command
+WORDS = (20, 56)  # least and most cells of what a step says, before its command
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,11 @@ def steps(runs: Sequence[SeenRun]) -> list[Step]:
         found.append(
             Step("a", "watch", f"Watch {name_of(training)}", f"mdk-tui attach {training.info.run}", training)
         )
-    if last is not None and last.info.phase in ("failed", "lost") and last.checkpoint is not None:
+    ended_badly = last is not None and last.info.phase in ("failed", "lost")
+    if last is not None and ended_badly and training is None:
+        words = f"See why {name_of(last)} {'was lost' if last.info.phase == 'lost' else 'failed'}"
+        found.append(Step("a", "watch", words, f"mdk-tui attach {last.info.run}", last))
+    if last is not None and ended_badly and last.checkpoint is not None:
         words = f"Resume {name_of(last)} from iteration {last.checkpoint:,}"
         found.append(Step("r", "resume", words, _saved("resume", last), last))
     if server is not None and server.info.address:
@@ -81,10 +85,17 @@ def rows(runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width:
             *(row for seen in alive for row in _running(seen, glyphs, width)),
             _blank(),
         ]
-    lines += [_heading("next"), *(_step(step, glyphs, width) for step in steps(runs))]
+    found = steps(runs)
+    words = widest([step.words for step in found], WORDS[0], min(WORDS[1], max(width - 24, WORDS[0])))
+    lines += [_heading("next"), *(_step(step, glyphs, words) for step in found)]
     if past:
         names = widest([name_of(seen) for seen in past[:PAST]], *NAME)
-        lines += [_blank(), _heading("before"), *(_past(seen, names, glyphs, today) for seen in past[:PAST])]
+        done = widest([progress(seen.info) for seen in past[:PAST]], 0, 24)
+        lines += [
+            _blank(),
+            _heading("before"),
+            *(_past(seen, names, done, glyphs, today) for seen in past[:PAST]),
+        ]
         if len(past) > PAST:
             lines.append(ListRow("", ((f"    and {len(past) - PAST} more: 6", "dim"),)))
     return lines
@@ -130,15 +141,15 @@ def _bar(seen: SeenRun, glyphs: Glyphs) -> tuple[Span, ...]:
     )
 
 
-def _step(step: Step, glyphs: Glyphs, width: int) -> ListRow:
-    words = cell(step.words, WORDS) if width >= WORDS + 40 else step.words
+def _step(step: Step, glyphs: Glyphs, words: int) -> ListRow:
     command = step.command.replace("…", glyphs.dots)
     return ListRow(
-        f"step:{step.deed}", ((f"  {step.key} ", "focus"), (words, "text"), (f"  {command}", "dim"))
+        f"step:{step.deed}",
+        ((f"  {step.key} ", "focus"), (cell(step.words, words), "text"), (f"   {command}", "dim")),
     )
 
 
-def _past(seen: SeenRun, names: int, glyphs: Glyphs, today: datetime) -> ListRow:
+def _past(seen: SeenRun, names: int, done: int, glyphs: Glyphs, today: datetime) -> ListRow:
     info = seen.info
     style = style_of(info.phase)
     words: list[Span] = [
@@ -146,7 +157,7 @@ def _past(seen: SeenRun, names: int, glyphs: Glyphs, today: datetime) -> ListRow
         (cell(name_of(seen), names), "text"),
         (f"  {info.phase:<8}", style),
         (f"  {cell(when(info, today), 11)}", "dim"),
-        (f"  {progress(info):>17}", "text"),
+        (f"  {cell(progress(info), done, right=True)}", "text"),
         (f"   {end(info)}", "dim"),
     ]
     return ListRow(f"run:{info.path}", tuple(words))

@@ -1,0 +1,228 @@
+"""The client of the text server, against a real one that answers in every way that core_r0.8.0 and the network know."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from text_server import TextServer, continuing, reply
+
+from backends.errors import UserError
+from backends.inference import history
+from backends.inference.client import Completion, Request, TextClient, read_reply
+from backends.inference.history import Turn
+from tui.cli import cli
+
+
+@pytest.fixture
+def server() -> Iterator[TextServer]:
+    with TextServer(continuing(" lazy dog.")) as running:
+        yield running
+
+
+def refused(server: TextServer, answer: Any, wait: float = 20.0) -> UserError:
+    server.answer = answer
+    with pytest.raises(UserError) as caught:
+        TextClient(server.url, wait).complete(Request("x"))
+    return caught.value
+
+
+def test_a_completion_is_told_from_its_prompt(server: TextServer) -> None:
+    found = TextClient(server.url).complete(Request("The quick", logprobs=True))
+    assert (found.text, found.continuation) == ("The quick lazy dog.", " lazy dog.")
+    assert len(found.tokens) == len(found.text)
+    assert found.logprobs is not None and len(found.logprobs) == len(found.tokens) - 1
+    assert found.tokens_per_second == pytest.approx(len(" lazy dog.") / found.seconds)
+
+
+def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer) -> None:
+    TextClient(server.url).complete(Request("x", tokens=5, temperature=1, top_p=1, seed=7))
+    body = server.asked[-1]
+    assert isinstance(body["top_p"], float) and isinstance(body["temperature"], float)
+    assert json.dumps(body["top_p"]) == "1.0"
+    assert (body["prompts"], body["tokens_to_generate"], body["random_seed"], body["add_BOS"]) == (
+        ["x"],
+        5,
+        7,
+        False,
+    )
+    TextClient(server.url).complete(Request(""))
+    assert server.asked[-1]["add_BOS"] is True and "random_seed" not in server.asked[-1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (reply("temperature must be a positive number less than or equal to 100.0"), "refuses: temperature must be"),
+        (reply("Length of prompt + tokens_to_generate longer than allowed"), "longer than the model takes"),
+        (reply("Too many tokens.  20000 is greater than 12000"), "20000 is greater than 12000"),
+        (reply("prompts is empty", 400), "refuses: prompts is empty"),
+        (reply({"message": "Internal Server Error"}, 500), "failed on this request (HTTP 500)"),
+        (reply({"message": "The requested URL was not found on the server."}, 404), "has no /api"),
+        (reply(b"<html>502 Bad Gateway</html>", 502), "HTTP 502"),
+        (reply(b""), "is no completion: nothing"),
+        (reply(b"\xff\xfe\x00 not json"), "is no completion"),
+        (reply([1, 2]), "is no completion"),
+        (reply({"text": "a bare string"}), "is no completion"),
+        (reply({"text": []}), "is no completion"),
+        (reply({"text": [None]}), "is no completion"),
+        (reply(b"[" * 200_000), "is no completion"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
+    error = refused(server, answer)
+    assert said in error.message and error.remedy
+
+
+def test_what_the_server_says_cannot_reach_the_terminal_as_codes(server: TextServer) -> None:
+    error = refused(server, reply("no \x1b]52;c;aGk=\x07\x1b[2J way"))
+    assert "no  way" in error.message and "\x1b" not in error.message
+    server.answer = reply(
+        {"text": ["x\x1b[2J\ry"], "segments": [["x", "\x1b[2J", 7]], "logprobs": [[-1.0, "?"]]}
+    )
+    found = TextClient(server.url).complete(Request("x"))
+    assert (found.text, found.tokens, found.logprobs) == ("xy", ("x", "", "7"), (-1.0,))
+
+
+def test_an_answer_that_breaks_off_is_no_answer(server: TextServer) -> None:
+    def half(handler: BaseHTTPRequestHandler, _body: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b'{"text": ["x and')
+
+    assert "broke off" in refused(server, half).message
+
+
+def test_a_server_that_dies_before_it_answers(server: TextServer) -> None:
+    def die(handler: BaseHTTPRequestHandler, _body: Any) -> None:
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    assert "broke off" in refused(server, die).message
+
+
+def test_a_slow_server_is_waited_for_only_so_long(server: TextServer) -> None:
+    never = threading.Event()
+    error = refused(server, lambda _handler, _body: never.wait(10) and None, wait=0.2)
+    never.set()
+    assert "no answer within 0.2 s" in error.message and "one request at a time" in error.remedy
+
+
+def test_a_server_that_dribbles_is_cut_off_too(server: TextServer) -> None:
+    over = threading.Event()
+
+    def dribble(handler: BaseHTTPRequestHandler, _body: Any) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        while not over.wait(0.05):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+
+    error = refused(server, dribble, wait=0.4)
+    over.set()
+    assert "no answer within 0.4 s" in error.message
+
+
+def test_an_endless_answer_does_not_fill_the_memory(
+    server: TextServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.inference.client.REPLY_LIMIT", 1000)
+    assert "without end" in refused(server, reply(b"x" * 100_000)).message
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(UserError, match=f"Nothing listens at http://127.0.0.1:{port}"):
+            TextClient(f"127.0.0.1:{port}").complete(Request("x"))
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://[::1", "http://", "http://a b\x00", "http://x:99999999", ""]
+)
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(UserError):
+        TextClient(url).complete(Request("x"))
+
+
+def test_a_proxy_of_the_environment_is_not_asked(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert TextClient(server.url).complete(Request("x")).continuation == " lazy dog."
+
+
+def test_numbers_beyond_any_float_are_not_log_probabilities() -> None:
+    found = read_reply("x", 200, b'{"text": ["xy"], "logprobs": [[-1.5, 1' + b"0" * 400 + b"]]}", 1.0)
+    assert found.logprobs == (-1.5,)
+
+
+def test_tokens_per_second_counts_what_was_generated() -> None:
+    assert Completion("ab", "abcd", "cd", ("a", "b", "c", "d"), None, 0.5).tokens_per_second == 4
+    assert Completion("ab", "abcd", "cd", (), None, 0.5).tokens_per_second is None
+
+
+# `mdk-tui ask`.
+
+
+def ask(*words: str, stdin: bytes | None = None, folder: Path) -> Any:
+    return CliRunner().invoke(cli, ["-w", str(folder), "ask", *words], input=stdin)
+
+
+def test_ask_prints_prompt_and_continuation(server: TextServer, tmp_path: Path) -> None:
+    found = ask("The", "--url", server.url, folder=tmp_path)
+    assert (found.exit_code, found.output) == (0, "The lazy dog.\n")
+
+
+def test_ask_reads_standard_input_whatever_it_holds(server: TextServer, tmp_path: Path) -> None:
+    found = ask("--url", server.url, stdin=b"\xff and\n", folder=tmp_path)
+    assert found.exit_code == 0 and server.asked[-1]["prompts"] == ["\ufffd and"]
+
+
+def test_ask_json_is_json_even_of_impossible_tokens(server: TextServer, tmp_path: Path) -> None:
+    server.answer = reply(b'{"text": ["ab"], "segments": [["a", "b"]], "logprobs": [[-Infinity]]}')
+    found = json.loads(ask("a", "--json", "--url", server.url, folder=tmp_path).output)
+    assert (found["continuation"], found["logprobs"], found["url"]) == ("b", [None], server.url)
+
+
+def test_ask_greedy_is_top_k_one(server: TextServer, tmp_path: Path) -> None:
+    ask("a", "--greedy", "--tokens", "3", "--url", server.url, folder=tmp_path)
+    assert (server.asked[-1]["top_k"], server.asked[-1]["tokens_to_generate"]) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a", "--top-k", "3", "--top-p", "0.5", "--url", "x"], "exclude each other"),
+        (["a", "--greedy", "--top-k", "3", "--url", "x"], "--greedy goes with"),
+        (["a"], "No text server runs"),
+    ],
+)
+def test_ask_says_what_is_wrong(words: list[str], said: str, tmp_path: Path) -> None:
+    error = ask(*words, folder=tmp_path).exception
+    assert isinstance(error, UserError) and said in error.message and error.remedy + error.message
+
+
+# History.
+
+
+def test_history_is_read_back_in_order_and_survives_damage(tmp_path: Path) -> None:
+    path = tmp_path / "outputs" / "prompts.jsonl"
+    turns = [Turn(1.0, "u", "先", "後", tokens_per_second=3.0), Turn(2.0, "u", "two\nlines", error="refused")]
+    history.append(path, turns[0])
+    with path.open("ab") as file:
+        file.write(
+            b'\xff\xfe{"at": \n[1]\n{"prompt": "no time"}\n{"at": "x", "server": "u", "prompt": {}}\nnull\n'
+        )
+    history.append(path, turns[1])
+    assert history.read(path) == turns
+
+
+def test_no_history_yet(tmp_path: Path) -> None:
+    assert history.read(tmp_path / "none.jsonl") == []
