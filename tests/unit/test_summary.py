@@ -171,6 +171,7 @@ def test_what_is_neither_log_nor_run_is_a_sentence(
     monkeypatch.chdir(tmp_path)
     result = run(name)
     assert type(result.exception).__name__ == "UserError"
+    assert "Nor is it a log" in result.exception.message
     assert result.exception.remedy
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from backends.errors import UserError
 from backends.megatron.summary import read_record, summary
 from backends.runs.catalog import RunInfo, describe, find_run
 from backends.runs.folder import RunFolder
@@ -40,7 +41,12 @@ def _resolve(workspace: Workspace, name: str | None) -> tuple[str, RunFolder | N
     """The log to read, and the run that it belongs to. Raises UserError."""
     if name == "-" or (name and _is_log(name)):
         return name, None
-    run = find_run(workspace, name)
+    try:
+        run = find_run(workspace, name)
+    except UserError as error:
+        if name is None:
+            raise
+        raise UserError(f"{error.message} Nor is it a log.", error.remedy) from None
     return str(run.log), run
 
 
@@ -113,10 +119,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         values = "  ".join(f"{name} {_number(value)}" for name, value in row["values"].items())
         yield f"{row['set']} at {row['iteration']}", values
     for row in found["checkpoints"][-1:]:
-        yield (
-            "checkpoint",
-            f"{row['action']} {_number(row['iteration']) if row['iteration'] else ''} {row['path']}",
-        )
+        at = "" if row["iteration"] is None else f" {_number(row['iteration'])}"
+        yield "checkpoint", f"{row['action']}{at} {row['path']}"
 
 
 def _number(value: float | str) -> str:
