@@ -8,6 +8,8 @@ from backends.errors import UserError
 from backends.launch.launcher import Command, Launcher
 from backends.launch.local import Local
 from backends.launch.mpirun import Mpirun
+from backends.models.layout import Resources
+from backends.models.layout import check as check_layout
 from backends.models.problem import Problem
 from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
@@ -29,8 +31,14 @@ def commands(plan: RunPlan, workspace: Workspace) -> Command:
 
 
 def problems(plan: RunPlan, workspace: Workspace) -> list[Problem]:
-    """Everything that speaks against `plan`: its own checks, then its launcher's."""
-    return [*plan.check(), *launcher_of(plan).check(plan, workspace)]
+    """Everything that speaks against `plan`: its own checks, its launcher's, and for Megatron-LM those of its layout."""
+    found = [*plan.check(), *launcher_of(plan).check(plan, workspace)]
+    if plan.trainer == "megatron":
+        said = {problem.field for problem in found}
+        nodes = max(1, len(plan.hosts))
+        resources = Resources(plan.processes, gpus_per_node=max(1, plan.processes // nodes))
+        found += [p for p in check_layout(plan.arguments, resources) if p.field not in said]
+    return found
 
 
 def write_command(path: Path, command: Command, title: str) -> None:

@@ -122,7 +122,17 @@ def _script_words(plan: RunPlan, workspace: Workspace) -> list[str]:
     vocabulary, merges = _vocabulary(plan, workspace)
     flags = without(plan.arguments, *TAKEN)
     if plan.kind == "serve":
-        return ["bash", SCRIPTS["serve"], plan.load or "", "", vocabulary, merges, "", *flags]
+        # FP8's kernels take only lengths that are multiples of 8, and prompts are not.
+        return [
+            "bash",
+            SCRIPTS["serve"],
+            plan.load or "",
+            "",
+            vocabulary,
+            merges,
+            "",
+            *without(flags, "--fp8-format"),
+        ]
     data = " ".join(dict(group_arguments(plan.arguments)).get("--data-path", ()))
     board = value_of(plan.arguments, "--tensorboard-dir")
     board = board if board is not None else f"{plan.save}/tensorboard" if plan.save else ""

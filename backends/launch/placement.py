@@ -9,11 +9,13 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.image import workspace_image
-from backends.runs.plan import RunPlan
+from backends.runs.arguments import int_of
+from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import absolute
 from backends.settings import read_settings
 from backends.workspace import Workspace
 
+SPLIT = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
 # A line of Open MPI's hostfile: a name, slots, a comment.
 NODE = re.compile(r"(?P<name>[\w.\-]+)(?:\s+slots\s*=\s*(?P<slots>\d+))?(?:\s+max[-_]slots\s*=\s*\d+)?")
 
@@ -27,6 +29,10 @@ class Placement:
     in_image: bool = True  # False: without one, whatever the workspace has
     no_home: bool = False  # the image does not see the home folder; settings may say so too
     hostfile: Path | None = None
+
+
+def default_launcher(trainer: Trainer) -> str:
+    return "local" if trainer == "demo" else "mpirun"
 
 
 def placed(plan: RunPlan, workspace: Workspace, wish: Placement) -> RunPlan:
@@ -47,10 +53,13 @@ def placed(plan: RunPlan, workspace: Workspace, wish: Placement) -> RunPlan:
 
 
 def _processes(plan: RunPlan, hosts: tuple[str, ...]) -> int:
-    """One a slot of the nodes, else one a GPU that was chosen, else one."""
+    """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen, else one."""
+    if plan.trainer == "server":
+        tensor, pipeline = (int_of(plan.arguments, flag) or 1 for flag in SPLIT)
+        return tensor * pipeline
     if hosts:
         return sum(int(host.partition(":")[2] or 1) for host in hosts)
-    return len(plan.gpus) if plan.gpus else plan.processes
+    return len(plan.gpus) if plan.gpus and plan.launcher != "local" else plan.processes
 
 
 def read_hostfile(path: Path) -> tuple[str, ...]:

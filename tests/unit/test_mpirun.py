@@ -14,7 +14,7 @@ from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
-from backends.launch.placement import Placement, placed, read_hostfile
+from backends.launch.placement import Placement, default_launcher, placed, read_hostfile
 from backends.launch.ports import choose, promised, with_master_port
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
@@ -94,7 +94,7 @@ def test_the_demo_in_an_image_brings_its_packages_read_only(workspace: Workspace
 
 
 def test_the_server_gets_its_port_by_the_environment(workspace: Workspace, clone: Path) -> None:
-    arguments = ("--num-layers", "2", "--port", "8030")
+    arguments = ("--num-layers", "2", "--port", "8030", "--fp8-format", "hybrid")
     plan = planned(kind="serve", trainer="server", arguments=arguments, load="/s/2026", save=None)
     command = mpirun().command(plan, workspace)
     assert command.env == {"MDK_SERVER_PORT": "8030", "MDK_SERVER_HOST": "127.0.0.1"}
@@ -194,6 +194,13 @@ def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:
     path.write_text("n1 slots=8\nn2 --evil\n")
     with pytest.raises(UserError, match="line 2: 'n2 --evil' names no node"):
         read_hostfile(path)
+
+
+def test_a_server_has_a_process_for_each_part_of_its_model(workspace: Workspace) -> None:
+    split = ("--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "4")
+    server = planned(kind="serve", trainer="server", arguments=split, gpus=tuple(range(8)))
+    assert placed(server, workspace, Placement()).processes == 8
+    assert default_launcher("server") == "mpirun" and default_launcher("demo") == "local"
 
 
 def test_what_is_not_said_follows(workspace: Workspace) -> None:

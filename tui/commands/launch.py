@@ -7,29 +7,20 @@ from typing import cast
 
 import click
 
-from backends.launch.placement import Placement, placed
+from backends.launch.placement import Placement, default_launcher, placed
 from backends.launch.ports import with_master_port
 from backends.models import presets
 from backends.runs.plan import TRAINERS, Trainer
 from backends.runs.planning import new_save_folder, train_plan
 from backends.workspace import Workspace
+from tui.commands.placement_options import placement_options
 from tui.commands.run_text import gpus_of, launch, megatron_arguments, now, print_dry_run
 
 
 @click.command()
 @click.option("--preset", "preset_name", required=True, metavar="P", help="A model by name, such as tiny.")
 @click.option("--trainer", type=click.Choice(TRAINERS[:2]), help="What trains (default: the preset's own).")
-@click.option("--launcher", help="How it is started (default: local for the demo, mpirun for Megatron-LM).")
-@click.option("--gpus", metavar="N|LIST", help="The first N GPUs, or a list such as 0,1.")
-@click.option("--np", "processes", type=click.IntRange(1), help="Processes (default: one a GPU, or 1).")
-@click.option(
-    "--image",
-    type=click.Path(path_type=Path),
-    help="Run inside this .sif (Megatron-LM: the workspace's own).",
-)
-@click.option("--no-image", is_flag=True, help="Run without an image, whatever the workspace has.")
-@click.option("--no-home", is_flag=True, help="Do not show the home folder to the image.")
-@click.option("--hostfile", type=click.Path(path_type=Path), help="Nodes, one a line: NAME [slots=N].")
+@placement_options
 @click.option(
     "--save", "base", type=click.Path(path_type=Path), help="Checkpoints go to a dated folder below BASE."
 )
@@ -65,7 +56,7 @@ def command(
             new_save_folder(base or workspace.checkpoints, now()),
             preset=preset.name,
             title=preset.title,
-            launcher=launcher or ("local" if chosen_trainer == "demo" else "mpirun"),
+            launcher=launcher or default_launcher(chosen_trainer),
             gpus=chosen_gpus,
         ),
         workspace,
