@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -83,12 +83,19 @@ class Alarm:
         losses = [column for name, column in batch.columns.items() if is_main_loss(name)]
         self._had_lm_loss = self._had_lm_loss or LM_LOSS in batch.columns
         absent = not losses or (self._had_lm_loss and LM_LOSS not in batch.columns)
-        if not absent and _calm(batch.columns, losses):
-            self._previous, self._skipped_in_a_row = batch.iterations[-1], 0
-            return self._pass_calm(len(batch)) if self._open else []
         found: list[Alert] = []
-        for i, troubles in enumerate(self._judged(batch, losses, absent)):
-            found += self._row(batch, i, troubles)
+        healthy = not absent and _finite(losses)  # then only rows with a counter are worth a look
+        rows = _counted(batch.columns, len(batch)) if healthy else range(len(batch))
+        done = 0
+        for i in rows:
+            if i > done:
+                found += self._pass_calm(i - done)
+                self._previous, self._skipped_in_a_row = batch.iterations[i - 1], 0
+            found += self._row(batch, i, self._judged(batch, i, losses, absent))
+            done = i + 1
+        if done < len(batch):
+            found += self._pass_calm(len(batch) - done)
+            self._previous, self._skipped_in_a_row = batch.iterations[-1], 0
         return found
 
     def finish(self) -> list[Alert]:
@@ -99,40 +106,31 @@ class Alarm:
         return found
 
     def _judged(
-        self, batch: IterationBatch, losses: list[Sequence[Value]], absent: bool
-    ) -> Iterator[tuple[Trouble, ...]]:
-        columns, nothing = batch.columns, [None] * len(batch)
-        absent = absent and (
-            SKIPPED in columns or SCALE in columns
-        )  # else the line is of something else than training
-        for iteration, skipped, nans, scale, gradient, *values in zip(
-            batch.iterations,
-            columns.get(SKIPPED, nothing),
-            columns.get(NANS, nothing),
-            columns.get(SCALE, nothing),
-            columns.get(GRAD, nothing),
-            *losses,
-            strict=True,
-        ):
-            count = skipped if isinstance(skipped, int) else 0
-            learned = any(
-                not isinstance(value, str) and value > 0 for value in values
-            )  # 0 is a mean of nothing
-            window = iteration - self._previous if self._previous is not None else 0
-            whole = count >= window if window > 0 else gradient is None or count >= iteration
-            all_skipped = count > 0 and whole and not learned
-            self._previous = iteration
-            self._skipped_in_a_row = self._skipped_in_a_row + count if all_skipped else 0
-            yield _judge(
-                _worst(values),
-                absent,
-                isinstance(gradient, float) and math.isnan(gradient),
-                count > 0,
-                all_skipped,
-                self._skipped_in_a_row > LONG_SKIPPING,
-                isinstance(nans, int) and nans > 0,
-                scale == 1.0,
-            )
+        self, batch: IterationBatch, i: int, losses: list[Sequence[Value]], absent: bool
+    ) -> tuple[Trouble, ...]:
+        """The troubles of line `i`."""
+        columns, iteration = batch.columns, batch.iterations[i]
+        gradient, nans = (columns[name][i] if name in columns else None for name in (GRAD, NANS))
+        skipped = columns[SKIPPED][i] if SKIPPED in columns else 0
+        count = skipped if isinstance(skipped, int) else 0
+        values = [loss[i] for loss in losses]
+        learned = any(not isinstance(value, str) and value > 0 for value in values)  # 0 is a mean of nothing
+        window = iteration - self._previous if self._previous is not None else 0
+        whole = count >= window if window > 0 else gradient is None or count >= iteration
+        all_skipped = count > 0 and whole and not learned
+        self._previous = iteration
+        self._skipped_in_a_row = self._skipped_in_a_row + count if all_skipped else 0
+        return _judge(
+            _worst(values),
+            # without these fields the line is of something else than training
+            absent and (SKIPPED in columns or SCALE in columns),
+            isinstance(gradient, float) and math.isnan(gradient),
+            count > 0,
+            all_skipped,
+            self._skipped_in_a_row > LONG_SKIPPING,
+            isinstance(nans, int) and nans > 0,
+            SCALE in columns and columns[SCALE][i] == 1.0,
+        )
 
     def _row(self, batch: IterationBatch, i: int, troubles: tuple[Trouble, ...]) -> list[Alert]:
         found = self._pass_calm(1, {trouble.kind for trouble in troubles}) if self._open else []
@@ -152,6 +150,7 @@ class Alarm:
         return found
 
     def _pass_calm(self, lines: int, troubled: set[str] | frozenset[str] = frozenset()) -> list[Alert]:
+        """So many lines without any trouble, or with those `troubled` alone."""
         found: list[Alert] = []
         for kind, stretch in list(self._open.items()):
             if kind in troubled:
@@ -232,8 +231,11 @@ def _worst(values: Sequence[Value]) -> str:
     return "nan" if any(map(math.isnan, numbers)) else ""
 
 
-def _calm(columns: Mapping[str, Sequence[Value]], losses: list[Sequence[Value]]) -> bool:
-    """Whether there is nothing to judge in these columns: no step skipped, every loss finite."""
-    if any(columns.get(SKIPPED, ())) or any(columns.get(NANS, ())):
-        return False
+def _finite(losses: list[Sequence[Value]]) -> bool:
     return all(isinstance(loss, array) and math.isfinite(sum(cast("array[float]", loss))) for loss in losses)
+
+
+def _counted(columns: Mapping[str, Sequence[Value]], rows: int) -> list[int]:
+    """The rows in which steps were skipped or had a NaN."""
+    counters = [columns[name] for name in (SKIPPED, NANS) if name in columns and any(columns[name])]
+    return [i for i in range(rows) if any(counter[i] for counter in counters)] if counters else []

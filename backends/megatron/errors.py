@@ -52,6 +52,11 @@ class ErrorCollector:
         """Whether a traceback is open, so that every line may belong to it."""
         return bool(self._open)
 
+    @property
+    def holding(self) -> bool:
+        """Whether an error is held back."""
+        return bool(self._found)
+
     def read(self, text: str, line: int, rank: int | None) -> bool:
         """Take in one line. Whether it had to do with an error."""
         if TRACEBACK in text:

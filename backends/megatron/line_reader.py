@@ -27,6 +27,7 @@ from backends.megatron.plain_events import read_argument, read_plain
 from backends.megatron.timers import TimerReader
 
 FAILED_RANK = re.compile(r"noticed that process rank (\d{1,7}) |^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
+MAY_BE_ERROR = (Exit, Checkpoint)  # events of lines that may also be errors
 RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
 
@@ -80,6 +81,8 @@ class LineReader:
 
     def before_rows(self) -> list[Event]:
         """An iteration line follows: what was open ends, what was held back is told."""
+        if self.idle and not self.errors.holding:
+            return []
         events: list[Event] = []
         if self._wrapped is not None:
             (start, first, rank), self._wrapped = self._wrapped, None
@@ -119,13 +122,16 @@ class LineReader:
         if self._in_arguments and (argument := read_argument(text, line, rank)):
             self._argued(argument)
             return [*events, argument]
+        event = None if self.errors.reading else read_plain(text, line, rank)
+        if event is not None and not isinstance(event, MAY_BE_ERROR):
+            self.meant_nothing = False
+            return events + self._noticed(event)
         was_reading = self.errors.reading
         of_error = self.errors.read(text, line, rank)
-        if of_error and was_reading and text.startswith(" "):
-            return events
+        if was_reading and not (of_error and text.startswith(" ")):
+            event = read_plain(text, line, rank)
         if match := FAILED_RANK.search(text):
             self._failed_rank = int(match[1] or match[2])
-        event = read_plain(text, line, rank)
         if event is not None:
             events += self._noticed(event)
         elif RANDOM_WEIGHTS in text:

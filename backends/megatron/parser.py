@@ -169,7 +169,7 @@ class Parser:
         known = self._meaningless
         if not self._reader.idle:
             yield 0
-        elif known.issuperset(lines):
+        if len(lines) > 1 and known.issuperset(lines):
             return
         for i in [i for i, line in enumerate(lines) if line not in known]:
             line = lines[i]

@@ -114,7 +114,7 @@ def _memory(m: Match, line: int, rank: int | None) -> Event:
 
 
 def _theoretical(m: Match, line: int, rank: int | None) -> Event:
-    found = re.findall(r"([a-z][a-z ]*?)=([\d.]+) (MB|GB)", m["values"])
+    found = re.findall(r"([a-z][a-z ]*?)=(\d{1,15}(?:\.\d+)?) (MB|GB)", m["values"])
     return Memory(
         line, rank, None, {name: float(v) * (GIB if unit == "GB" else 1.0) for name, v, unit in found}
     )
@@ -170,6 +170,7 @@ def _failed_quietly(m: Match, line: int, rank: int | None) -> Event:
     return Checkpoint(line, rank, "failed", None, m[0].strip())
 
 
+DECIMAL = r"\d{1,15}(?:\.\d{1,15})?"
 IT = r"\s+(?P<iteration>\d{1,18})"
 SAVED = r"successfully saved "
 NUMBER_OF = " in billions: "
@@ -188,12 +189,12 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("Invalid metadata file", r".*ERROR: Invalid metadata file .*", _failed_quietly),
     ("Unable to load ", r".*Unable to load (?:optimizer|rng state) from checkpoint.*", _failed_quietly),
     ("exit-on-missing-checkpoint' set", r">> '--exit-on-missing-checkpoint' set \.\.\. exiting.*", _exited),
-    (NUMBER_OF, r"Number of (?:active )?(?P<words>parameters in [\w ]+?|Total number of parameters) in billions:\s+(?P<billions>\d[\d.]*)", _parameters),
-    (NUMBER_OF, r"(?P<words>Total) number of (?:active )?parameters in billions: +(?P<billions>\d[\d.]*)", _parameters),
+    (NUMBER_OF, rf"Number of (?:active )?(?P<words>parameters in [\w ]+?|Total number of parameters) in billions:\s+(?P<billions>{DECIMAL})", _parameters),
+    (NUMBER_OF, rf"(?P<words>Total) number of (?:active )?parameters in billions: +(?P<billions>{DECIMAL})", _parameters),
     ("number of parameters on", r"> number of parameters on (?:\(tensor, pipeline\) )?model parallel rank (?P<where>\([\d, ]+\)|\d+): (?P<count>\d{1,18})", _shard),
     (" memory (", r"(?:\[Rank (?P<rank>\d{1,7})\] )?\(?after (?P<iteration>\d{1,18}) iterations\)? memory \((?P<unit>MB|GB)\) \|(?P<values>.*)", _memory),
     ("Theoretical memory", r"Theoretical memory footprints: (?P<values>.*)", _theoretical),
-    ("Activation memory", r"Activation memory footprint per transformer layer: (?P<mb>\d[\d.]*) MB", _activation),
+    ("Activation memory", rf"Activation memory footprint per transformer layer: (?P<mb>{DECIMAL}) MB", _activation),
     (" arguments ---", r"^-+ arguments -+$", _named("arguments")),
     (" end of arguments ---", r"^-+ end of arguments -+$", _named("arguments end")),
     (" tokenizer", r"^\s*> building \S+ tokenizer", _named("tokenizer")),

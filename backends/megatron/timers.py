@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from backends.megatron.events import Timers
-from backends.megatron.iteration import read_value
 
 HEADER = re.compile(r"^\s*(?:\(min, max\) time|max time|times) across ranks \(ms\):\s*$")
 PAIR = re.compile(
@@ -15,6 +14,7 @@ SINGLE = re.compile(r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: (?P<value>\d+(?:\.\d+)?
 NAME = re.compile(r"^\s{2,}(?P<name>[\w/\-.]+):\s*$")
 RANK = re.compile(r"^\s{2,}rank +\d+: (?P<value>\d+(?:\.\d+)?)\s*$")
 LINE = re.compile(r"^\s*time \(ms\) \|(?P<fields>.*)$")
+FIELD = re.compile(r" ?([^:|]+): (\d+(?:\.\d+)?) ?")
 
 
 class TimerReader:
@@ -24,6 +24,8 @@ class TimerReader:
         self._at: tuple[int, int | None] | None = None
         self._values: dict[str, tuple[float, float]] = {}
         self._name = ""
+        self._form: re.Pattern[str] | None = None  # of the `time (ms) |` line last read
+        self._names: list[str] = []
 
     @property
     def reading(self) -> bool:
@@ -38,7 +40,7 @@ class TimerReader:
             return done
         if match := LINE.match(text):
             done = self.finish()
-            values = _fields(match["fields"])
+            values = self._fields(match["fields"])
             return [*done, Timers(line, rank, values)] if values else done
         return [] if self._at is not None and self._row(text) else None
 
@@ -65,12 +67,16 @@ class TimerReader:
         self._at, self._values, self._name = None, {}, ""
         return [Timers(line, rank, values)] if values else []
 
-
-def _fields(text: str) -> dict[str, tuple[float, float]]:
-    values: dict[str, tuple[float, float]] = {}
-    for piece in text.split("|"):
-        name, found, value = piece.partition(": ")
-        number = read_value(value.strip())
-        if found and not isinstance(number, str):
-            values[name.strip()] = (float(number), float(number))
-    return values
+    def _fields(self, text: str) -> dict[str, tuple[float, float]]:
+        """The fields of a `time (ms) |` line; such lines come by the thousand and look alike."""
+        if self._form is not None and (match := self._form.fullmatch(text)):
+            return {
+                name: (value, value)
+                for name, value in zip(self._names, map(float, match.groups()), strict=True)
+            }
+        pieces = [FIELD.fullmatch(piece) for piece in text.split("|")]
+        if all(pieces):
+            self._names = [piece[1].strip() for piece in pieces if piece]
+            parts = [rf" ?{re.escape(piece[1])}: (\d+(?:\.\d+)?) ?" for piece in pieces if piece]
+            self._form = re.compile(r"\|".join(parts))
+        return {m[1].strip(): (float(m[2]), float(m[2])) for m in pieces if m}

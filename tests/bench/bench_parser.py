@@ -1,0 +1,182 @@
+"""The parser beside one compiled regular expression, in one run, over the same bytes.
+
+The expression reads six fields and sums them; the parser keeps every field, and the same six columns are summed. The sums
+must be equal. CPU time, the best of some rounds that take turns. Noise is measured against the expression twice: over
+the whole bytes, and line by line as a loop over a file would. Run: `python tests/bench/bench_parser.py [--iterations N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import math
+import random
+import re
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from backends.megatron.events import IterationBatch
+from backends.megatron.parser import Parser
+
+CHUNK = 2**20  # bytes
+SIX = re.compile(
+    rb"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) \| elapsed time per iteration \(ms\): ([\d.]+) \|"
+    rb".*?learning rate: ([\d.E+-]+) \|.*?lm loss: ([\d.E+-]+) \|.*?grad norm: ([\d.]+) \|"
+)
+COLUMNS = ("consumed samples", "elapsed time per iteration (ms)", "learning rate", "lm loss", "grad norm")
+NOISE = (
+    "[INFO     | DotProductAttention]: Running with FusedAttention backend (sub-backend 1)",
+    "INFO:megatron.core.datasets.indexed_dataset:Load the _IndexReader from /data/arxiv_text_document.idx",
+    '  warnings.warn("torch.distributed.reduce_op is deprecated, please use "',
+    "node1:4242:4312 [3] NCCL INFO Channel 00/0 : 3[3] -> 4[4] via P2P/CUMEM/read",
+    "make: Nothing to be done for 'default'.",
+)
+
+
+@dataclass(frozen=True)
+class Log:
+    title: str
+    data: bytes
+    has_iterations: bool
+
+
+def iteration_lines(count: int, prefix: str = "", scales: bool = False) -> Iterator[str]:
+    """Lines as core_r0.8.0 prints them; with `scales` the loss scale changes and steps are skipped now and then."""
+    r = random.Random(1)
+    when, scale = datetime.datetime(2024, 9, 3, 15, 50), 262144.0
+    for i in range(1, count + 1):
+        when += datetime.timedelta(seconds=12)
+        skipped = int(scales and i % 1000 == 0)
+        scale = scale / 2 if skipped and i % 2000 else 2 * scale if skipped else scale
+        yield (
+            f"{prefix} [{when:%Y-%m-%d %H:%M:%S}] iteration {i:8d}/{1000000:8d} | consumed samples: {i * 1024:12d} | "
+            f"elapsed time per iteration (ms): {12000 + r.random() * 300:.1f} | throughput per GPU (TFLOP/s/GPU): {860 + r.random() * 20:.1f} | "
+            f"learning rate: {3e-4 * (1 - i / 2000000):.6E} | global batch size: {1024:5d} | "
+            f"lm loss: {1 + 9 / (1 + i / 1000) + r.random() / 10:.6E} | loss scale: {scale:.1f} | grad norm: {r.random() * 3:.3f} | "
+            f"number of skipped iterations: {skipped:3d} | number of nan iterations: {0:3d} |\n"
+        )
+
+
+def with_events(lines: Iterator[str]) -> Iterator[str]:
+    """An evaluation each 100 lines and a checkpoint each 500, as in a real log with --log-interval 10."""
+    for i, line in enumerate(lines, 1):
+        yield line
+        if i % 100 == 0:
+            yield "(min, max) time across ranks (ms):\n    evaluate .......................................: (826.51, 826.88)\n"
+            yield "-" * 90 + "\n"
+            yield f" validation loss at iteration {i} | lm loss value: 4.1E+00 | lm loss PPL: 6.0E+01 | \n"
+            yield "-" * 90 + "\n"
+        if i % 500 == 0:
+            yield f"saving checkpoint at iteration {i:7d} to ck in torch format\n"
+            yield f"  successfully saved checkpoint from iteration {i:7d} to ck\n"
+
+
+def with_timer_lines(lines: Iterator[str]) -> Iterator[str]:
+    """v1.0 to v2.6 print a line of timers after every iteration line."""
+    for line in lines:
+        yield line
+        yield "time (ms) | forward-compute: 58.16 | backward-compute: 42.66 | optimizer: 57.50 | batch-generator: 5.24\n"
+
+
+def noise(count: int) -> Iterator[str]:
+    r = random.Random(2)
+    return (r.choice(NOISE) + "\n" for _ in range(count))
+
+
+def logs(iterations: int) -> Iterator[Log]:
+    def made(title: str, lines: Iterator[str], has_iterations: bool = True) -> Log:
+        return Log(title, "".join(lines).encode(), has_iterations)
+
+    yield made("iteration lines", iteration_lines(iterations))
+    yield made("… below an mpirun prefix", iteration_lines(iterations, "[1,15]<stdout>: "))
+    yield made("… with fp16's scale changing", iteration_lines(iterations, scales=True))
+    yield made("… with evaluations, checkpoints", with_events(iteration_lines(iterations)))
+    yield made("… with a timer line each", with_timer_lines(iteration_lines(iterations // 4)))
+    yield made("noise: one line flooding", (NOISE[0] + "\n" for _ in range(4 * iterations)), False)
+    yield made("noise: five lines mixed", noise(4 * iterations), False)
+
+
+def by_expression(data: bytes) -> list[float]:
+    sums = [array("d") for _ in range(6)]
+    for match in SIX.finditer(data):
+        for column, text in zip(sums, match.groups(), strict=True):
+            column.append(float(text))
+    return [math.fsum(column) for column in sums]
+
+
+def by_expression_findall(data: bytes) -> list[float]:
+    """The same expression, the quickest way to use it."""
+    return [math.fsum(map(float, column)) for column in zip(*SIX.findall(data), strict=True)] or [0.0] * 6
+
+
+def by_expression_in_lines(data: bytes) -> list[float]:
+    for line in data.split(b"\n"):
+        SIX.search(line)
+    return [0.0] * 6
+
+
+def by_parser(data: bytes) -> list[float]:
+    parser, parts = Parser(), [list[float]() for _ in range(6)]
+    for start in range(0, len(data), CHUNK):
+        for event in parser.feed(data[start : start + CHUNK]):
+            if isinstance(event, IterationBatch):
+                parts[0].append(math.fsum(event.iterations))
+                for part, name in zip(parts[1:], COLUMNS, strict=True):
+                    part.append(math.fsum(event.columns[name]))  # type: ignore[arg-type]
+    parser.finish()
+    return [math.fsum(part) for part in parts]
+
+
+def cpu(function: Callable[[bytes], list[float]], data: bytes) -> tuple[float, list[float]]:
+    start = time.process_time()
+    result = function(data)
+    return time.process_time() - start, result
+
+
+def compare(log: Log, ways: dict[str, Callable[[bytes], list[float]]], rounds: int) -> dict[str, float]:
+    """Seconds of CPU, the best of `rounds` in turns; raises AssertionError when the sums differ."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        sums: list[list[float]] = []
+        for name, way in ways.items():
+            seconds, result = cpu(way, log.data)
+            best[name] = min(seconds, best.get(name, seconds))
+            sums.append(result)
+        for other in sums[1:]:
+            assert all(math.isclose(a, b, rel_tol=1e-12) for a, b in zip(sums[0], other, strict=True)), sums
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--iterations", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help="status 1 when iteration lines are below 0.9")
+    options = parser.parse_args()
+    sys.stdout.write(
+        f"{'':34}{'MB':>6}{'expression':>12}{'parser':>12}{'ratio':>8}   (MB/s of CPU; ratio of rates)\n"
+    )
+    worst = math.inf
+    for log in logs(options.iterations):
+        ways = {"finditer": by_expression, "findall": by_expression_findall}
+        if not log.has_iterations:
+            ways = {"whole": by_expression_findall, "line by line": by_expression_in_lines}
+        best = compare(log, {**ways, "parser": by_parser}, options.rounds)
+        size = len(log.data) / 1e6
+        for name in ways:
+            ratio = best[name] / best["parser"]
+            worst = min(worst, ratio) if log.has_iterations and "timer" not in log.title else worst
+            title = log.title if name == next(iter(ways)) else ""
+            sys.stdout.write(
+                f"{title:34}{size:6.0f}{size / best[name]:12.0f}{size / best['parser']:12.0f}{ratio:8.2f}   {name}\n"
+            )
+            sys.stdout.flush()
+    if options.check and worst < 0.9:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

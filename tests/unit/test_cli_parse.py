@@ -1,0 +1,59 @@
+"""`mdk-tui parse`: events as they come, as JSON or for the eye."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+from megatron_text import iteration_line
+
+from tui.cli import cli
+
+PROGRAM = [sys.executable, "-c", "from tui.cli import main; main()"]
+
+
+def test_one_json_object_a_line(logs: Path) -> None:
+    result = CliRunner().invoke(cli, ["parse", str(logs / "tutorial-1node.log"), "--json"])
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0 and len(found) == 19
+    assert all({"event", "line", "rank"} <= row.keys() for row in found)
+
+
+def test_a_readable_line_an_event(logs: Path) -> None:
+    result = CliRunner().invoke(cli, ["parse", str(logs / "tutorial-1node.log")])
+    lines = result.stdout.splitlines()
+    assert len(lines) == 19 and "lm loss=5.847192" in lines[-1] and "{" not in result.stdout
+
+
+def test_escape_codes_of_a_log_do_not_reach_the_terminal() -> None:
+    hostile = "saving checkpoint at iteration 5 to \x1b]0;owned\x07\x1b[31mck\n"
+    result = CliRunner().invoke(cli, ["parse", "-"], input=hostile)
+    assert "ck" in result.stdout and "\x1b" not in result.stdout and "owned" not in result.stdout
+
+
+def test_events_come_while_the_log_is_still_being_written() -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "parse", "-", "--json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdin.write(iteration_line(10).encode())
+        program.stdin.flush()
+        assert json.loads(program.stdout.readline())["iteration"] == 10
+        program.stdin.close()
+        assert program.stdout.read() == b"" and program.wait() == 0
+
+
+def test_no_log_is_a_sentence_and_a_remedy(tmp_path: Path) -> None:
+    for name in (tmp_path / "none.log", tmp_path):
+        done = subprocess.run([*PROGRAM, "parse", str(name)], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_binary_file_has_no_events(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(bytes(range(256)) * 1000)
+    result = CliRunner().invoke(cli, ["parse", str(path), "--json"])
+    assert (result.exit_code, result.stdout) == (0, "")

@@ -1,0 +1,72 @@
+"""No bytes make the parser raise, and no cut changes what it says."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from megatron_text import as_set, iteration_line, parse, parse_in_pieces, parse_line_by_line, troubled_log
+
+from backends.megatron.known_errors import KNOWN_ERRORS
+
+FRAGMENTS = [
+    b"\n", b"\r", b"\r\n", b"\x1b[31m", b"\x1b]0;t", b"\xff\xfe", b"\0", b" | ", b"|", b": ", b"[1,3]<stdout>: ", b"[rank0]: ",
+    b" iteration       10/  500000 |", b" iteration 99999999999999999999/ 5 | x: 1 |", b" lm loss: NAN |", b" lm loss: 1_0 |",
+    b" x: 99999999999999999999999999 |", b" y: 1e999 |", b" grad norm: -inf |", b" t (s): 1.5 |", b" t (s): x |", b" u: 1/0 |",
+    b" number of skipped\niterations: 0 |", b" number of nan iterations:   0 |", b"[2024-09-03 15:56:55] ", b"[2024-99-99 99:99:99] ",
+    b"Traceback (most recent call last):", b"  File \"x\", line 1\n", b"ValueError: x\n", b"AssertionError\n", b"KeyboardInterrupt\n",
+    b"During handling of the above exception, another exception occurred:\n", b"using world size: 8, \n", b"Process name: [x@1,3]\n",
+    b"(min, max) time across ranks (ms):\n", b"    forward ....: (1.0, 2.0)\n", b"    forward ....: (1..0, 2.0)\n", b"time (ms) | a: 1 | b: x\n",
+    b"------------------------ arguments ------------------------\n", b"  load ......... ck\n", b"  name  value\n",
+    b" validation loss at iteration 5 | lm loss value: 4.8E+99 | lm loss PPL: x |\n", b"saving checkpoint at iteration 5 to \xff\n",
+    b"[Rank 0] (after 5 iterations) memory (GB) | allocated: 1.5.5 | x\n", b"Total number of parameters in billions: 1.2.3\n",
+    b"Exit code:    1\n", b"signal 9 (Killed).\n", b"will not load any checkpoints and will start from random\n",
+    *(b"%s\n" % " ".join(row.phrases[0]).encode() for row in KNOWN_ERRORS),
+    *(iteration_line(i, skipped=i % 2).encode() for i in (1, 2, 3, 4, 2)),
+]  # fmt: skip
+
+
+@given(st.binary(max_size=3000))
+def test_random_bytes_never_raise(data: bytes) -> None:
+    assert as_set(parse(data)) == as_set(parse_line_by_line(data.replace(b"\r\n", b"\n")))
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=20), max_size=60), st.integers(0, 2**32))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_scrambled_logs_never_raise_and_cuts_do_not_matter(parts: list[bytes], seed: int) -> None:
+    data, r = b"".join(parts), random.Random(seed)
+    whole = as_set(parse(data))
+    assert as_set(parse_in_pieces(data, lambda: r.randrange(1, 40))) == whole
+    assert as_set(parse_line_by_line(data.replace(b"\r\n", b"\n"))) == whole
+
+
+def test_every_position_is_a_place_to_cut() -> None:
+    data = b"".join(
+        [
+            *(iteration_line(i).encode() for i in range(1, 6)),
+            b"50%|\xe2\x96\x88\r\x1b[32m 100%|\r\n",
+            b"(min, max) time across ranks (ms):\r\n    evaluate ....: (1.0, 2.0)\r\n",
+            iteration_line(6)[:-1].encode() + b"Number of parameters in embedding layers in billions: 0.41\n",
+            b"[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: caf\xc3\xa9\n",
+        ]
+    )
+    expected = as_set(parse(data))
+    assert len(expected) == 9
+    for at in range(1, len(data)):
+        sizes = iter((at, len(data)))
+        assert as_set(parse_in_pieces(data, lambda sizes=sizes: next(sizes))) == expected, at
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_troubled_logs_read_as_columns_say_what_their_lines_say(seed: int) -> None:
+    data, r = troubled_log(seed), random.Random(seed)
+    expected = as_set(parse_line_by_line(data.replace(b"\r\n", b"\n")))
+    assert as_set(parse(data)) == expected
+    assert as_set(parse_in_pieces(data, lambda: r.randrange(1, 5000))) == expected
+
+
+def test_an_endless_line_of_hostile_bytes_is_held_in_bounds() -> None:
+    data = bytes(random.Random(1).randrange(256) for _ in range(70_000)).replace(b"\n", b"")
+    assert parse(data * 3) == []
