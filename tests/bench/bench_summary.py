@@ -27,12 +27,9 @@ from backends.megatron.follow import FileSource, Follower
 from backends.megatron.record import Record
 
 ROUNDS = 3
-REGEX = r"""
+READER = """
 import re, sys
-six = re.compile(
-    rb"iteration +(\d+)/ *\d+ \|.*?elapsed time per iteration \(ms\): ([\d.]+) \|.*?throughput per GPU \(TFLOP/s/GPU\): ([\d.]+)"
-    rb" \|.*?learning rate: ([\d.E+-]+) \|.*?lm loss: ([\d.E+-]+) \|.*?grad norm: ([\d.]+) \|"
-)
+six = re.compile(sys.argv[2].encode())
 total = 0.0
 with open(sys.argv[1], "rb") as file:
     for line in file:
@@ -41,12 +38,24 @@ with open(sys.argv[1], "rb") as file:
             total += float(match[5])
 print(total)
 """
+FIELDS = (
+    r"elapsed time per iteration \(ms\): ([\d.]+) \|",
+    r"throughput per GPU \(TFLOP/s/GPU\): ([\d.]+) \|",
+    r"learning rate: ([\d.E+-]+) \|",
+    r"lm loss: ([\d.E+-]+) \|",
+    r"grad norm: ([\d.]+) \|",
+)
+# The same six fields twice: for lines of any version, and for exactly the lines of this file. The second is about twice
+# as fast, so the ratio depends on which of them is asked; both are shown.
+TOLERANT = r"iteration +(\d+)/ *\d+ \|.*?" + r".*?".join(FIELDS)
+ELAPSED, THROUGHPUT, RATE, LOSS, NORM = FIELDS
+EXACT = rf"iteration +(\d+)/ *\d+ \|[^|]*\| {ELAPSED} {THROUGHPUT} {RATE}[^|]*\| {LOSS}[^|]*\| {NORM}"
 SUMMARY = "from tui.cli import main; import sys; main(['summary', sys.argv[1], '--json'])"
 
 
-def measured(program: str, log: Path) -> tuple[str, float, float]:
+def measured(program: str, *arguments: str) -> tuple[str, float, float]:
     """(output, s of CPU, MB of memory at most) of `program` in a process of its own."""
-    process = subprocess.Popen([sys.executable, "-c", program, str(log)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
     output = process.stdout.read().decode()
     _, status, usage = os.wait4(process.pid, 0)
@@ -124,12 +133,17 @@ def main(iterations: int) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-summary-") as folder:
         log = Path(folder) / "million.log"
         write_log(log, iterations)
-        regex: list[float] = []
+        tolerant: list[float] = []
+        exact: list[float] = []
         ours: list[float] = []
         memory = 0.0
         for _ in range(ROUNDS):
-            regex.append(measured(REGEX, log)[1])
-            output, cpu, used = measured(SUMMARY, log)
+            for times, pattern in ((tolerant, TOLERANT), (exact, EXACT)):
+                sum_of_losses, cpu, _ = measured(READER, str(log), pattern)
+                if float(sum_of_losses) < iterations:
+                    raise SystemExit("the regular expression misses lines")
+                times.append(cpu)
+            output, cpu, used = measured(SUMMARY, str(log))
             ours.append(cpu)
             memory = max(memory, used)
             found = json.loads(output)
@@ -139,13 +153,15 @@ def main(iterations: int) -> None:
         quiet = idle(log)
         size = log.stat().st_size / 1e6
     built, asked = plot_query(iterations)
-    one, two = statistics.median(regex), statistics.median(ours)
+    one, other, two = (statistics.median(times) for times in (tolerant, exact, ours))
     table(
         f"{iterations:,} iterations, {size:.0f} MB",
         [
-            ("one regular expression, six fields", f"{one:.2f} s", ""),
+            ("one tolerant regular expression", f"{one:.2f} s", ""),
+            ("one made for this file", f"{other:.2f} s", ""),
             ("mdk-tui summary, all fields", f"{two:.2f} s", ""),
-            ("ratio", f"{two / one:.2f}", "≤ 1.6"),
+            ("ratio to the tolerant one", f"{two / one:.2f}", "≤ 1.6"),
+            ("ratio to the one for this file", f"{two / other:.2f}", "≤ 1.6"),
             ("memory of summary", f"{memory:.0f} MB", "< 150 MB"),
             ("newest values (clock)", f"{first:.2f} s", "≤ 0.3 s"),
             ("all of it, followed (clock)", f"{whole:.2f} s", ""),
