@@ -1,26 +1,20 @@
-"""The patched training script as it is used: mpirun, singularity, bash, and a stand-in for python that records.
-
-Without a clone of Megatron-LM the example is what the patch itself knows of it, with lines of our own in the gaps:
-enough for ranks, signals and status. tests/unit/test_patches.py looks at all of its flags, on the real one.
-"""
+"""The patched training script as it is used: mpirun, singularity, bash, and a stand-in for python that records."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from example_script import example
 
 from backends.resources import resource_folder
 
 pytestmark = pytest.mark.hpc
-CLONE = Path(os.environ.get("MDK_MEGATRON") or Path(__file__).parents[2] / "third_party" / "Megatron-LM")
-EXAMPLE = CLONE / "examples/gpt3/train_gpt3_175b_distributed.sh"
 FIVE = ("save", "tensorboard", "vocab.json", "merges.txt", "data_text_document")
 # Python as Megatron behaves: TERM makes it save and end with status 0, on every rank.
 STAND_IN = """\
@@ -38,25 +32,6 @@ while not ended and not os.environ.get("AT_ONCE"):
 print("saved", flush=True)
 sys.exit(int(os.environ.get("END", "0")) if os.environ["RANK"] == "1" else 0)
 """
-
-
-GAPS = {
-    1: "#!/bin/bash", 15: "CHECKPOINT_PATH=$1", 16: "TENSORBOARD_LOGS_PATH=$2", 17: "VOCAB_FILE=$3", 18: "MERGE_FILE=$4",
-    52: ")", 64: ")",
-}  # fmt: skip
-
-
-def example() -> str:
-    if EXAMPLE.is_file():
-        return EXAMPLE.read_text()
-    lines, number = dict(GAPS), 0
-    for line in (resource_folder("patches") / "pretrain_7b_mpi.patch").read_text().splitlines()[2:]:
-        if hunk := re.match(r"@@ -(\d+)", line):
-            number = int(hunk[1])
-        elif not line.startswith("+"):
-            lines[number] = line[1:]
-            number += 1
-    return "".join(lines.get(number, "") + "\n" for number in range(1, max(lines) + 1))
 
 
 @pytest.fixture
