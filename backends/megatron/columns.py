@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -131,7 +131,7 @@ class LinePattern:
             return None
         times = self._times(texts.pop(0)) if self._stamp else [None] * len(texts[0])
         try:
-            iterations = linear(array("q", map(int, texts[0])))
+            iterations = _integers(texts[0])
             columns = _columns(form.fields, texts[1:], len(iterations))
         except (ValueError, OverflowError):
             return None
@@ -194,13 +194,15 @@ def _agrees(pattern: LinePattern, line: bytes) -> bool:
     )
 
 
-def linear(numbers: array[int]) -> Sequence[int]:
-    """`numbers`, as a range where they rise evenly."""
-    if len(numbers) > 1 and (step := numbers[1] - numbers[0]) > 0:
-        line = range(numbers[0], numbers[-1] + 1, step)
-        if len(line) == len(numbers) and array("q", line) == numbers:
+def _integers(texts: list[bytes]) -> Sequence[int]:
+    """A column of whole numbers, a range where they rise evenly. Raises ValueError, OverflowError."""
+    first, last, rows = int(texts[0]), int(texts[-1]), len(texts)
+    if rows > 1 and (step := (last - first) // (rows - 1)) > 0:
+        line = range(first, last + 1, step)
+        # Writing numbers is quicker than reading them.
+        if len(line) == rows and " ".join(map(str, line)).encode() == b" ".join(texts):
             return line
-    return numbers
+    return array("q", map(int, texts))
 
 
 def _columns(fields: Sequence[Field], texts: list[list[bytes]], rows: int) -> dict[str, Sequence[Value]]:
@@ -223,14 +225,15 @@ def _repeated(printed: str, text: bytes, rows: int) -> Sequence[Value]:
 
 def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
     """A column of numbers; a list where something is no plain number."""
-    integer = field.sample.lstrip(b"+-").isdigit()
-    convert: Callable[[bytes], float] = int if integer else float
     try:
-        column = array("q" if integer else "d", map(convert, texts))
+        if field.sample.lstrip(b"+-").isdigit():
+            column = _integers(texts)
+        else:
+            column = array("d", map(float, texts))
     except (ValueError, OverflowError):
         return _mixed(field, texts)
-    if field.printed.endswith(b"(s)"):
-        return array(column.typecode, [value * 1000 for value in column])
+    if field.name != field.printed.decode():
+        return [in_unit(field.printed.decode(), value) for value in column]
     return column
 
 

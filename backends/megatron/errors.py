@@ -69,7 +69,7 @@ class ErrorCollector:
         traceback = self._open.get(rank)
         if traceback is not None and self._in_traceback(traceback, text, line, rank):
             return True
-        if NOT_AN_ERROR.search(text):
+        if text.startswith("-----") or NOT_AN_ERROR.search(text):
             return False
         known = find_known(text)
         if known is not None:

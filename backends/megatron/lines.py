@@ -67,7 +67,7 @@ class LineSplitter:
         if not end:
             self._rest = _kept(self._rest + data)
             return b""
-        block = self._rest + data[:end] if self._rest else data[:end]
+        block = b"".join((self._rest, memoryview(data)[:end]))
         self._rest = _kept(data[end:])
         return block
 

@@ -17,8 +17,9 @@ from backends.megatron.columns import DIGITS_TO_0, LinePattern, Rows, pattern_of
 from backends.megatron.events import Error, Event, IterationBatch, Timers
 from backends.megatron.line_reader import LineReader
 from backends.megatron.lines import LineSplitter
+from backends.megatron.timers import TimerLine
 
-BLOCK = 2**18  # bytes read at once: what fits the processor's caches is read fastest
+BLOCK = 2**20  # bytes read at once, whatever is fed
 PATTERNS_KEPT = 8
 ALIKE = 3  # lines of one form that are worth a pattern
 DEPTH = 4  # forms of iteration lines that may interleave in one block
@@ -41,6 +42,7 @@ class Parser:
         self._reader = LineReader()
         self._patterns: list[LinePattern] = []
         self._current: LinePattern | None = None
+        self._timer_line: TimerLine | None = None
         self._forms: Counter[bytes] = Counter()
         self._meaningless: set[bytes] = set()
 
@@ -93,6 +95,9 @@ class Parser:
                 yield from self._batches(rows, numbers, done, i, held)
                 done, held = i, []
             at_gap = numbers[i] - gap.count(b"\n") if i < len(rows) else numbers[-1] + 1
+            if i and self._timer_line and (timers := self._timer_line.read(gap, at_gap)):
+                held.append(timers)
+                continue
             events = list(self._plain(BytesIO(gap).readlines(), at_gap, depth + 1))
             if i < len(rows):
                 events += self._reader.before_rows()
@@ -157,7 +162,10 @@ class Parser:
                         self._current = pattern
                         yield from self._rows(rows, first + i, depth + 1)
                         return
-                yield from self._reader.read(line[:-1], first + i)
+                events = self._reader.read(line[:-1], first + i)
+                yield from events
+                if b"time (ms) |" in line and len(events) == 1 and isinstance(events[0], Timers):
+                    self._timer_line = TimerLine(line, events[0])
                 if self._reader.idle:
                     if self._reader.meant_nothing:
                         self._remember(line)

@@ -24,8 +24,6 @@ class TimerReader:
         self._at: tuple[int, int | None] | None = None
         self._values: dict[str, tuple[float, float]] = {}
         self._name = ""
-        self._form: re.Pattern[str] | None = None  # of the `time (ms) |` line last read
-        self._names: list[str] = []
 
     @property
     def reading(self) -> bool:
@@ -40,7 +38,7 @@ class TimerReader:
             return done
         if match := LINE.match(text):
             done = self.finish()
-            values = self._fields(match["fields"])
+            values = _fields(match["fields"])
             return [*done, Timers(line, rank, values)] if values else done
         return [] if self._at is not None and self._row(text) else None
 
@@ -67,16 +65,31 @@ class TimerReader:
         self._at, self._values, self._name = None, {}, ""
         return [Timers(line, rank, values)] if values else []
 
-    def _fields(self, text: str) -> dict[str, tuple[float, float]]:
-        """The fields of a `time (ms) |` line; such lines come by the thousand and look alike."""
-        if self._form is not None and (match := self._form.fullmatch(text)):
-            return {
-                name: (value, value)
-                for name, value in zip(self._names, map(float, match.groups()), strict=True)
-            }
-        pieces = [FIELD.fullmatch(piece) for piece in text.split("|")]
-        if all(pieces):
-            self._names = [piece[1].strip() for piece in pieces if piece]
-            parts = [rf" ?{re.escape(piece[1])}: (\d+(?:\.\d+)?) ?" for piece in pieces if piece]
-            self._form = re.compile(r"\|".join(parts))
-        return {m[1].strip(): (float(m[2]), float(m[2])) for m in pieces if m}
+
+def _fields(text: str) -> dict[str, tuple[float, float]]:
+    fields = [FIELD.fullmatch(piece) for piece in text.split("|")]
+    return {field[1].strip(): (float(field[2]), float(field[2])) for field in fields if field}
+
+
+class TimerLine:
+    """Reads `time (ms) |` lines that look like a sample: same prefix, same names. They come after every iteration line."""
+
+    def __init__(self, sample: bytes, timers: Timers) -> None:
+        self._rank, self._names = timers.rank, list(timers.values)
+        numbers = re.compile(rb"(: )\d+(?:\.\d+)?(?=\s)")
+        pieces = numbers.split(sample)
+        form = b"".join(
+            rb": (\d+(?:\.\d+)?)" if piece == b": " and i % 2 else re.escape(piece)
+            for i, piece in enumerate(pieces)
+        )
+        self._form = re.compile(form)
+
+    def read(self, raw: bytes, line: int) -> Timers | None:
+        """The timers of `raw`, a line with its newline; None when it is of another form."""
+        match = self._form.fullmatch(raw)
+        if match is None or len(match.groups()) != len(self._names):
+            return None
+        numbers = map(float, match.groups())
+        return Timers(
+            line, self._rank, {name: (value, value) for name, value in zip(self._names, numbers, strict=True)}
+        )

@@ -70,3 +70,15 @@ def test_troubled_logs_read_as_columns_say_what_their_lines_say(seed: int) -> No
 def test_an_endless_line_of_hostile_bytes_is_held_in_bounds() -> None:
     data = bytes(random.Random(1).randrange(256) for _ in range(70_000)).replace(b"\n", b"")
     assert parse(data * 3) == []
+
+
+def test_timer_lines_between_iteration_lines_say_what_they_say_alone() -> None:
+    parts: list[str] = []
+    for i in range(1, 2000):
+        parts += [iteration_line(i), f"time (ms) | forward: {i}.{i % 90:02d} | backward-params: {i / 7:.2f} | x: {i}\n"]
+        if i % 100 == 0:
+            parts.append(f"time (ms) | forward: {i}.0 | other: nan | x: {i}\n" if i % 200 else "Bus error\n")
+    data = "".join(parts).encode()
+    expected = as_set(parse_line_by_line(data))
+    assert as_set(parse(data)) == expected
+    assert as_set(parse_in_pieces(data, lambda: 5000)) == expected
