@@ -20,6 +20,7 @@ from backends.workspace import Workspace
 from tui.screens.choose import Chooser
 from tui.screens.details import Details
 from tui.screens.monitor import PANES, MonitorScreen
+from tui.screens.monitor_sources import watched
 from tui.screens.stop import StopProspect, StopScreen
 from tui.widgets.attention import AttentionPanel
 from tui.widgets.log_view import LogView
@@ -94,7 +95,7 @@ SAYS = {
     "2xh200-rank-killed.log": ("FAILED", "killed by a signal", "checkpoint of iteration 140 saved"),
     "2xh200-bf16-nan-unchecked.log": ("FINISHED", "The loss is NaN", "the log prints no loss so far"),
     "2xh200-mpirun-terminated.log": ("RUNNING", "100,000", "4.190"),
-    "tutorial-1node.log": ("RUNNING", "iteration     100 / 500,000", "ETA 69 d", "875.6", "75,078 MB"),
+    "tutorial-1node.log": ("RUNNING", "iteration 100 / 500,000", "ETA 69 d", "875.6", "75,078 MB"),
     "h200-core_r0.8.0-resume-refused.log": ("FAILED",),
     "h200-core_r0.8.0-serve.log": ("SERVING",),
 }
@@ -223,6 +224,21 @@ async def test_tab_brings_each_pane_up_full_on_a_small_screen(log: Callable[[str
         assert app.monitor.query_one("#loss").has_focus
 
 
+async def test_a_zoomed_plot_gives_way_when_the_job_failed_before_its_first_iteration(
+    log: Callable[[str], Path], tmp_path: Path
+):
+    app = MonitorApp(tmp_path, log("tutorial-1node.log"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await read(pilot)
+        await pilot.press("tab")
+        assert app.monitor.zoomed == "loss"
+        app.monitor.watch_what(watched(Workspace(tmp_path), None, log("2xh200-oom-then-hangs.log")))
+        await settled(pilot, lambda: "HANGING" in app.text())
+        assert app.monitor.zoomed is None and app.monitor.query_one(AttentionPanel).has_focus
+        await pilot.press("tab")
+        assert app.monitor.zoomed == "attention"
+
+
 async def test_z_fills_the_screen_and_esc_leaves_one_thing_at_a_time(
     log: Callable[[str], Path], tmp_path: Path
 ):
@@ -289,7 +305,7 @@ async def test_lines_that_come_later_are_seen(tmp_path: Path, monkeypatch: pytes
                 " iteration        1/     100 | elapsed time per iteration (ms): 48.5 | lm loss: 5.123456E+00 |\n"
             )
         await read(pilot)
-        assert "5.123" in app.text() and "iteration   1 / 100" in app.text()
+        assert "5.123" in app.text() and "iteration 1 / 100" in app.text()
 
 
 async def test_leaving_the_screen_ends_its_threads(log: Callable[[str], Path], tmp_path: Path):

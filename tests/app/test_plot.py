@@ -55,6 +55,10 @@ def test_a_constant_has_limits_too():
 
 def test_logarithmic_limits_are_exponents_and_refuse_what_is_not_positive():
     limits = axes.y_limits(1e-5, 1e-3, None, log=True)
+    assert axes.y_limits(2.9, 10.6, None, log=True).ticks() == [2.0, 5.0, 10.0, 20.0]
+    assert axes.y_limits(2.9, 9.0, axes.y_limits(2.9, 10.6, None, log=True), log=True).high == pytest.approx(
+        math.log10(20)
+    )
     assert limits.place(1e-4) == pytest.approx(0.5)
     assert math.isnan(limits.place(0.0)) and math.isnan(limits.place(-1.0))
 

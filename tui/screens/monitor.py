@@ -103,6 +103,7 @@ class MonitorScreen(Screen[None]):
         self.ascii_only = ascii_only
         self.watched: Watched | None = None
         self.record = Record()
+        self._diagnosis = diagnose(self.record)
         self.info: RunInfo | None = None
         self.news: News | None = None  # the newest of the log
         self._curves = RecordCurves(self.record)
@@ -129,6 +130,7 @@ class MonitorScreen(Screen[None]):
 
     def on_mount(self) -> None:
         for plot in self.query(Plot):
+            plot.newest = lambda metric: monitor_view.newest(self.record, metric)
             plot.marks = lambda x, plot=plot: self._curves.marks(plot.metric, x)
         self.query_one("#loss", Plot).readout = lambda: monitor_view.loss_words(
             self.record, "o" if self.ascii_only else "◇"
@@ -178,6 +180,7 @@ class MonitorScreen(Screen[None]):
         """Empty every pane: what comes belongs to something else."""
         self.info, self.news, self._headline = None, None, None
         self.record = self._curves.record = Record()
+        self._diagnosis = diagnose(self.record)
         self._drawn = (-1, -1)
         log = self.query_one(LogView)
         log.note, log.search = "", ""
@@ -234,10 +237,11 @@ class MonitorScreen(Screen[None]):
             if drawn == self._drawn and not force:
                 return
             metrics = self.record.metrics()
-            found = diagnose(self.record)
+            found = self._diagnosis = diagnose(self.record)
             attention = monitor_view.entries(self.record, found)
             memory = dict(self.record.memory)
         self._drawn = drawn
+        self._give_room(bool(metrics) or found.phase in ("starting", "running"))
         if memory:
             self.query_one(GpuPanel).show(megatron_memory=memory)
             if self._telemetry is None:
@@ -250,7 +254,7 @@ class MonitorScreen(Screen[None]):
             if self.watched is not None:
                 plot.empty = monitor_view.empty_words(plot.id or "", self.record, found)
             if plot.display:
-                plot.update()
+                plot.update(self.record.iteration)
         self._redraw_headline()
 
     def _redraw_headline(self) -> None:
@@ -260,7 +264,7 @@ class MonitorScreen(Screen[None]):
         with self.record.lock:
             head = monitor_view.headline(
                 self.record,
-                diagnose(self.record),
+                self._diagnosis,
                 self.watched.name,
                 run_phase=info.phase if info else None,
                 started=info.started if info else None,
@@ -273,6 +277,23 @@ class MonitorScreen(Screen[None]):
             self.query_one(StatusLine).update(head)
 
     # Panes.
+
+    def _give_room(self, plots: bool) -> None:
+        """Without plots (a job that ended before its first iteration) attention and log have all of the screen."""
+        if self.has_class("-no-plots") == (not plots):
+            return
+        self.set_class(not plots, "-no-plots")
+        if self.zoomed not in (None, *self.panes()):
+            self.zoom_pane(None)
+        if isinstance(self.focused, Plot) and not plots:
+            self.query_one(AttentionPanel).focus()
+
+    def panes(self) -> list[str]:
+        """The panes that there are, in the order of tab."""
+        gone = {"gpus"} if self._telemetry is None else set[str]()
+        if self.has_class("-no-plots"):
+            gone |= {"loss", "speed"}
+        return [pane for pane in PANES if pane not in gone]
 
     @property
     def zoomed(self) -> str | None:
@@ -297,13 +318,13 @@ class MonitorScreen(Screen[None]):
 
     def action_pane(self, step: int) -> None:
         """The next pane; on a narrow screen, and when zoomed, it comes up full, with the overview in the round."""
-        panes = [pane for pane in PANES if pane != "gpus" or self._telemetry is not None]
+        panes = self.panes()
         if self.has_class("-narrow"):
-            stations = [None, *panes]
+            stations: list[str | None] = [None, *panes]
             pane = stations[(stations.index(self.zoomed) + step) % len(stations)]
             self.zoom_pane(pane)
             if pane is None:
-                self.query_one("#loss").focus()
+                self.query_one(f"#{panes[0]}").focus()
             return
         now = self.focused.id if self.focused is not None and self.focused.id in panes else panes[-1]
         following = panes[(panes.index(str(now)) + step) % len(panes)]

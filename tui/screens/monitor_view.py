@@ -149,8 +149,10 @@ SEVERITIES: Mapping[str, Severity] = {
 
 def entries(record: Record, diagnosis: Diagnosis) -> list[Entry]:
     """Everything worth knowing, newest first; where a job failed, its cause before all."""
-    found = [_error(e) for e in record.all_errors()] + [_alert(a) for a in record.alerts]
-    found += _validations(list(record.validations)) + _checkpoints(record)
+    found = [_error(e) for e in record.all_errors()[-NEWS:]] + [
+        _alert(a) for a in list(record.alerts)[-NEWS:]
+    ]
+    found += _validations(list(record.validations)[-NEWS:]) + _checkpoints(record)
     since = record.segments[-1].line if record.segments else 0
     # An error of this attempt stays on top; everything else sinks with time.
     found.sort(key=lambda entry: (entry.severity != "error" or entry.line < since, -entry.line))
@@ -315,6 +317,12 @@ def _x_of(record: Record, iteration: float, x: XAxis) -> float | None:
     if x == "tokens" and record.tokens and record.iteration:
         return record.tokens * iteration / record.iteration  # even batches; a ramp-up bends it
     return None
+
+
+def newest(record: Record, metric: str) -> float | None:
+    """The newest value of `metric`; None when the last line had none."""
+    value = record.last.get(metric)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def speed_words(record: Record) -> str:

@@ -12,12 +12,16 @@ NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one axis shows, and the distance of its ticks. With `log`, all three are powers of ten (exponents)."""
+    """What one axis shows, and the distance of its ticks.
+
+    With `log`, `low` and `high` are exponents of ten, and the ticks stand at `marks` instead.
+    """
 
     low: float
     high: float
     step: float
     log: bool = False
+    marks: tuple[float, ...] = ()
 
     @property
     def span(self) -> float:
@@ -33,9 +37,9 @@ class Limits:
 
     def ticks(self) -> list[float]:
         """Values of the ticks, not exponents."""
-        count = round(self.span / self.step)
-        marks = [self.low + self.step * i for i in range(count + 1)]
-        return [10**mark for mark in marks] if self.log else marks
+        if self.log:
+            return list(self.marks)
+        return [self.low + self.step * i for i in range(round(self.span / self.step) + 1)]
 
 
 def nice_step(span: float, most: int) -> float:
@@ -48,10 +52,10 @@ def nice_step(span: float, most: int) -> float:
 def y_limits(low: float, high: float, previous: Limits | None, *, log: bool = False, most: int = 4) -> Limits:
     """Limits around `low` … `high`. `previous` is kept while the data fit in it and fill 40 % of it: nothing jumps."""
     if log:
-        low, high = math.log10(low), math.log10(high)
+        return log_limits(low, high, previous, most)
     if (
         previous is not None
-        and previous.log == log
+        and not previous.log
         and previous.low <= low
         and high <= previous.high
         and high - low >= 0.4 * previous.span
@@ -63,7 +67,24 @@ def y_limits(low: float, high: float, previous: Limits | None, *, log: bool = Fa
         low, high = low - margin, high + margin
     step = nice_step(high - low, most)
     bottom, top = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    return Limits(bottom, top, step, log)
+    return Limits(bottom, top, step)
+
+
+def log_limits(low: float, high: float, previous: Limits | None, most: int) -> Limits:
+    """Logarithmic limits at 1, 2 or 5 × 10^k, with ticks there, or at powers of ten where those would be too many."""
+    fits = previous is not None and previous.log and previous.place(low) >= 0 and previous.place(high) <= 1
+    if previous is not None and fits and previous.place(high) - previous.place(low) >= 0.4:
+        return previous
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    places = [float(f"{digit}e{decade}") for decade in decades for digit in (1, 2, 5)]
+    bottom = max(place for place in places if place <= low * (1 + 1e-9))
+    top = min(place for place in places if place >= high * (1 - 1e-9) and place > bottom)
+    marks = [place for place in places if bottom <= place <= top]
+    if len(marks) > most + 2:
+        tens = [float(f"1e{decade}") for decade in decades]
+        within = [ten for ten in tens if bottom <= ten <= top]
+        marks = within[:: max(-(-len(within) // (most + 1)), 1)]
+    return Limits(math.log10(bottom), math.log10(top), 1.0, True, tuple(marks))
 
 
 def x_limits(start: float, stop: float, previous: Limits | None, *, most: int = 6) -> Limits:
@@ -117,7 +138,7 @@ def compact(value: float) -> str:
 def tick_labels(ticks: Sequence[float], step: float, *, log: bool = False) -> list[str]:
     """Labels with as many decimals as the step needs, the same for all of them."""
     if log:
-        return [number(tick, digits=3) for tick in ticks]
+        return [f"{tick:.0e}" if tick < 1e-3 or tick >= 1e5 else f"{tick:,g}" for tick in ticks]
     largest = max((abs(tick) for tick in ticks), default=0.0)
     if largest >= 1e5:
         return [compact(tick) for tick in ticks]

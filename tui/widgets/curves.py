@@ -37,9 +37,12 @@ class CurveSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something to see beside the curve. A mark without a value stands at the foot (checkpoint) or is a line (restart)."""
+    """Something to see beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart).
 
-    kind: Literal["validation", "checkpoint", "restart"]
+    "value" is one without neighbours, of which no line can be drawn.
+    """
+
+    kind: Literal["validation", "checkpoint", "restart", "value"]
     x: float
     y: float | None = None
 

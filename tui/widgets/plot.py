@@ -38,6 +38,7 @@ from tui.widgets.panel import Panel, Span
 BLANK = " ⠀"
 # Buckets asked for, whatever the width: more cannot be told apart and cost plotext time.
 COLUMNS_AT_MOST = 160
+UNSEEN_AT_MOST = 20  # updates in a row of which only the readings are shown: marks may be among them
 
 
 @cache
@@ -161,12 +162,33 @@ class Plot(Panel):
         self.marks: Callable[[XAxis], Sequence[Mark]] = lambda x: ()
         self.readout: Callable[[], str] = lambda: ""
         self.empty = empty
+        self.newest: Callable[[str], float | None] = lambda metric: None
         self._picture = _Picture()
+        self._body: tuple[object, Sequence[Sequence[Span]]] = (
+            None,
+            (),
+        )  # what it was drawn from, and its rows
+        self._reads = 0
+        self._upto: float | None = None
+        self._unseen = 0
 
-    def update(self) -> None:
-        """The data may have changed: ask the source and redraw what differs."""
-        self._read()
+    def update(self, upto: float | None = None) -> None:
+        """The data may have changed: ask the source and redraw what differs.
+
+        `upto` is the newest iteration: a step too small to be seen changes the readings only, twenty times at most.
+        """
+        if upto is None or not self._too_small(upto):
+            self._read()
+            self._upto, self._unseen = upto, 0
         self.show()
+
+    def _too_small(self, upto: float) -> bool:
+        x, view = self._picture.x, self.view
+        if self._upto is None or x is None or view.window is not None or view.x != "iteration":
+            return False
+        self._unseen += 1
+        columns = 2 * max(self.body_size[0] - self._picture.gutter, 1)
+        return 0 <= upto - self._upto < x.span / columns and self._unseen < UNSEEN_AT_MOST
 
     def choose(self, metric: str) -> None:
         """Show another metric."""
@@ -178,6 +200,7 @@ class Plot(Panel):
 
     def _read(self) -> None:
         picture, view = self._picture, self.view
+        self._reads += 1
         start, stop = view.window or (None, None)
         buckets = max(min(self.body_size[0] - picture.gutter, COLUMNS_AT_MOST), 16)
         curves = (
@@ -198,6 +221,12 @@ class Plot(Panel):
             picture.x = axes.x_limits(first, last, picture.x)
 
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        drawn_from = (width, height, self._reads, self.empty)
+        if self._body[0] != drawn_from:
+            self._body = (drawn_from, self._draw(width, height))
+        return self._body[1]
+
+    def _draw(self, width: int, height: int) -> Sequence[Sequence[Span]]:
         if height < 1 or width < 12:
             return ()
         if not self._picture.curves or self._picture.x is None:
@@ -221,6 +250,7 @@ class Plot(Panel):
         canvas = max(width - gutter, 4)
         x = self._picture.x
         cells = draw(drawn, x, y, canvas, rows, ascii_only=self.ascii_only)
+        marks += [Mark("value", *trace.points[0]) for trace in drawn if len(trace.points) == 1]
         self._overlay(cells, marks, x, y)
         lines = self._with_y_axis(cells, labels, y, gutter)
         return [*lines, self._x_axis(x, gutter, canvas)]
@@ -230,8 +260,8 @@ class Plot(Panel):
         return [[("", "dim")]] * (height // 2) + [row]
 
     def _overlay(self, cells: list[list[Span]], marks: Sequence[Mark], x: Limits, y: Limits) -> None:
-        glyphs = {"validation": "o", "checkpoint": "^", "restart": ":", "cross": "|"} if self.ascii_only else {
-            "validation": "◇", "checkpoint": "▴", "restart": "┊", "cross": "│"
+        glyphs = {"validation": "o", "checkpoint": "^", "restart": ":", "value": "*", "cross": "|"} if self.ascii_only else {
+            "validation": "◇", "checkpoint": "▴", "restart": "┊", "value": "•", "cross": "│"
         }  # fmt: skip
         height, width = len(cells), len(cells[0])
 
@@ -251,7 +281,8 @@ class Plot(Panel):
                 if cells[-1][at][0] in BLANK:  # the curve is never covered
                     cells[-1][at] = (glyphs[mark.kind], "good")
             elif 0 <= (place := y.place(mark.y)) <= 1:
-                cells[round((1 - place) * (height - 1))][at] = (glyphs[mark.kind], "info")
+                style = "curve" if mark.kind == "value" else "info"
+                cells[round((1 - place) * (height - 1))][at] = (glyphs[mark.kind], style)
         if self.view.crosshair is not None and (at := column(self.view.crosshair)) is not None:
             for row in cells:
                 row[at] = (glyphs["cross"], "focus") if row[at][0] in BLANK else (row[at][0], "match")
@@ -276,8 +307,11 @@ class Plot(Panel):
         else:
             labels = axes.tick_labels(ticks, x.step)
         line = [" "] * (gutter + canvas)
-        free = 0
+        free, before = 0, ""
         for tick, label in zip(ticks, labels, strict=True):
+            if label == before:
+                continue  # ticks within one second
+            before = label
             middle = gutter + round(x.place(tick) * (canvas - 1))
             start = min(max(middle - len(label) // 2, 0), len(line) - len(label))
             if start >= free:
@@ -305,7 +339,9 @@ class Plot(Panel):
             return [(self._crosshair_words(), "info")]
         lows = [v for c in curves for v in c.lows if math.isfinite(v)]
         means = [v for c in curves for v in c.means if math.isfinite(v)]
-        newest = curves[-1].means[-1]
+        newest = self.newest(self.metric)
+        if newest is None:
+            newest = curves[-1].means[-1]
         words: list[Span] = [(axes.number(newest), "title" if math.isfinite(newest) else "error")]
         # In the order of importance: what has no room at the end is left out.
         words += [(f"  min {axes.number(min(lows))}", "dim")] if lows else []
@@ -339,6 +375,7 @@ class Plot(Panel):
 
     def on_resize(self, event: object) -> None:
         self._rows = []
+        self._picture.x = self._picture.y = None  # how many ticks there are depends on the size
         self.update()
 
     def action_crosshair(self, step: int) -> None:

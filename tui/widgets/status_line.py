@@ -87,7 +87,7 @@ def _pieces(head: Headline, now: float) -> list[str]:
     iteration = ""
     if head.iteration is not None:
         total = f" / {head.train_iters:,}" if head.train_iters else ""
-        iteration = f"iteration {head.iteration:>{len(f'{head.train_iters or head.iteration:,}')},}{total}"
+        iteration = f"iteration {head.iteration:,}{total}"
     percent = "" if head.percent is None else f"{head.percent:4.1f} %"
     eta = ""
     if head.left is not None:
