@@ -23,7 +23,6 @@ from tui.survival import SurvivingApp
 from tui.themes import THEMES
 
 if TYPE_CHECKING:
-    from backends.runs.catalog import RunInfo
     from backends.runs.folder import RunFolder
     from backends.runs.watching import SeenRun
     from tui.screens.monitor import MonitorScreen
@@ -61,7 +60,7 @@ PLACES = (
 class MdkApp(SurvivingApp):
     """`runs` is what the workspace holds, newest first, kept up to date by a thread; None until it was read once.
 
-    `look` says how one run does; the default also gives a run whose supervisor was killed a new one.
+    `watch` yields the runs until its event is set; the default also gives a run whose supervisor was killed a new one.
     """
 
     TITLE = "mdk-tui"
@@ -84,7 +83,7 @@ class MdkApp(SurvivingApp):
         look: Appearance = Appearance(),  # noqa: B008
         opening: Opening = Opening(),
         *,
-        look_after: Callable[[RunFolder], RunInfo] | None = None,
+        watch: Callable[[threading.Event], Iterator[tuple[SeenRun, ...]]] | None = None,
     ) -> None:
         super().__init__()
         self.workspace = workspace
@@ -97,7 +96,7 @@ class MdkApp(SurvivingApp):
         if look.calm:
             self.animation_level = "none"
         self._opening = opening
-        self._look_after = look_after
+        self._watch = watch or self._look_after_runs
         self._before: list[str] = []  # screens that esc leads back to
         self._monitor: MonitorScreen | None = None
         self._failed_place = opening.screen
@@ -149,24 +148,28 @@ class MdkApp(SurvivingApp):
 
     def on_mount(self) -> None:
         self.switch_mode(self._opening.screen)
-        self.call_after_refresh(self._watch_runs)
+        self.call_after_refresh(self._start_watching)
 
     def on_unmount(self) -> None:
         self._watch_ended.set()
 
     # Runs.
 
-    def _watch_runs(self) -> None:
-        def items() -> Iterator[tuple[SeenRun, ...]]:
-            from backends.launch.adoption import looked_after
-            from backends.runs.watching import watch_runs
-
-            look = self._look_after or (lambda folder: looked_after(folder, self.workspace))
-            yield from watch_runs(self.workspace, self._watch_ended, look)
-
+    def _start_watching(self) -> None:
+        ended = self._watch_ended
         Bridge(
-            self, items, self._runs_came, close_source=self._watch_ended.set, failed=self.tell_failure
+            self,
+            lambda: self._watch(ended),
+            self._runs_came,
+            close_source=ended.set,
+            failed=self.tell_failure,
         ).start()
+
+    def _look_after_runs(self, ended: threading.Event) -> Iterator[tuple[SeenRun, ...]]:
+        from backends.launch.adoption import looked_after
+        from backends.runs.watching import watch_runs
+
+        yield from watch_runs(self.workspace, ended, lambda folder: looked_after(folder, self.workspace))
 
     def _runs_came(self, seen: tuple[SeenRun, ...]) -> None:
         self.runs = seen

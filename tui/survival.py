@@ -7,11 +7,14 @@ screen of its own, where it can be copied; only when the application itself cann
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_cache_path
 from textual._context import active_message_pump
 from textual.app import App
+from textual.dom import DOMNode
 
 from backends.errors import UserError
 from backends.files import write_atomic
@@ -32,6 +35,23 @@ class SurvivingApp(App[None]):
     async def replace_failed_screen(self) -> None:
         """Show `report` instead of the screen that failed. Called in the event loop, outside that screen."""
         raise NotImplementedError
+
+    def tell_failure(self, error: Exception) -> None:
+        """Show `error` in a window above a screen that still works."""
+        raise NotImplementedError
+
+    async def run_action(
+        self,
+        action: Any,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """A key whose action fails has been heard, and whoever runs it (the application itself, mostly) lives on."""
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except Exception as error:
+            self.tell_failure(error)
+            return True
 
     def note_failure(self, error: BaseException) -> str:
         """Keep `error`; what is known of it, as text that is safe to show."""

@@ -76,7 +76,7 @@ def rows(runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width:
     """All of Home, for `width` cells. `runs` None: not read yet."""
     if runs is None:
         return [ListRow("", (("reading the runs of this workspace", "dim"),))]
-    alive = [seen for seen in runs if not seen.info.over]
+    alive = sorted((seen for seen in runs if not seen.info.over), key=lambda seen: seen.info.kind == "serve")
     past = [seen for seen in runs if seen.info.over]
     lines: list[ListRow] = []
     if alive:

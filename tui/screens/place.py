@@ -47,6 +47,6 @@ class PlaceScreen(Screen[None]):
         self.watch(self.app, "runs", self._runs_came)
 
     def _runs_came(self, runs: tuple[SeenRun, ...] | None) -> None:
-        if runs is not None:
+        if runs is not None and self.query(TopLine):  # a screen that is being taken down has no lines left
             self.query_one(TopLine).update(runs)
             self.runs_changed(runs)

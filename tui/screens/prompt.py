@@ -87,7 +87,7 @@ class PromptScreen(PlaceScreen):
         Binding("ctrl+g", "greedy", "greedy", id="prompt.greedy", tooltip="Always the likeliest token, or sampling again", priority=True),
         Binding("ctrl+o", "copy", "copy answer", id="prompt.copy", tooltip="Copy the newest answer", priority=True),
         Binding("ctrl+r", "serve", "start a server", id="prompt.serve", tooltip="Serve the newest checkpoint; the command is shown first", priority=True),
-        Binding("i,enter", "write", "write", id="prompt.write", tooltip="Into the field"),
+        Binding("i,enter", "write", "write", show=False, id="prompt.write", tooltip="Into the field"),
         Binding("escape", "stop_waiting", "stop waiting", key_display="esc", id="prompt.cancel", tooltip="Wait no longer for the answer", priority=True),
     ]  # fmt: skip
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
     from backends.workspace import Workspace
 
-NAME = (12, 44)  # least and most cells of a run's title
-
 
 class RunDetails(Panel, can_focus=False):
     """The marked run, on a few rows."""
@@ -66,28 +64,25 @@ def details(seen: SeenRun, width: int) -> list[tuple[str, str]]:
     return rows
 
 
-def heading(names: int) -> tuple[Span, ...]:
-    return (
-        (
-            f"    {cell('run', 19)}  {cell('what', names)}  {'phase':<8}  {'iteration':>17}  {cell('when', 11)}",
-            "dim",
-        ),
-    )
+def heading(done: int) -> tuple[Span, ...]:
+    cells = (cell("run", 19), cell("phase", 8), cell("iteration", done, right=True), cell("when", 11), "what")
+    return (("    " + "  ".join(cells), "dim"),)
 
 
-def row(seen: SeenRun, names: int, sign: Glyphs, today: datetime) -> ListRow:
+def row(seen: SeenRun, done: int, sign: Glyphs, today: datetime) -> ListRow:
     info = seen.info
     style = style_of(info.phase)
+    more = info.address or loss(seen)
     return ListRow(
         str(info.path),
         (
             (f"  {sign.phase(info.phase)} ", style),
             (cell(info.run, 19), "text"),
-            (f"  {cell(info.title or '?', names)}", "text"),
             (f"  {info.phase:<8}", style),
-            (f"  {progress(info):>17}", "text"),
+            (f"  {cell(progress(info), done, right=True)}", "text"),
             (f"  {cell(when(info, today), 11)}", "dim"),
-            (f"  {info.address or loss(seen)}", "dim"),
+            (f"  {more}" if more else "", "text"),
+            (f"  {info.title or '?'}", "dim"),
         ),
     )
 
@@ -127,12 +122,10 @@ class RunsScreen(PlaceScreen):
     def runs_changed(self, runs: tuple[SeenRun, ...]) -> None:
         self._seen = {str(seen.info.path): seen for seen in runs}
         listing = self.query_one(Listing)
-        # The title has what the other columns leave, and gives way first.
-        room = max(listing.body_size[0] - 72, NAME[0])
-        names = widest([seen.info.title for seen in runs], NAME[0], min(NAME[1], room))
+        done = widest([progress(seen.info) for seen in runs], len("iteration"), 24)
         listing.empty = "no runs yet: 1 shows what to start"
-        self.query_one(Heading).update(heading(names) if runs else ())
-        listing.update([row(seen, names, glyphs(self.ascii_only), self._now()) for seen in runs])
+        self.query_one(Heading).update(heading(done) if runs else ())
+        listing.update([row(seen, done, glyphs(self.ascii_only), self._now()) for seen in runs])
         self._describe()
 
     def on_listing_marked(self) -> None:
