@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_events_come_while_the_log_is_still_being_written() -> None:
         assert json.loads(program.stdout.readline())["iteration"] == 10
         program.stdin.close()
         assert program.stdout.read() == b"" and program.wait() == 0
+
+
+def test_a_terminal_without_utf_8_still_shows_the_line() -> None:
+    done = subprocess.run(
+        [*PROGRAM, "parse", "-"],
+        input="saving checkpoint at iteration 5 to café\n".encode(),
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert b"caf\\xe9" in done.stdout
 
 
 def test_no_log_is_a_sentence_and_a_remedy(tmp_path: Path) -> None:

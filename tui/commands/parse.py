@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +26,8 @@ CHUNK = 2**20  # bytes
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(log: str, as_json: bool) -> None:
     """The events of a log ("-": standard input), as they come."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows the rest
     with open_log(log) as file:
         parser = Parser()
         while data := file.read1(CHUNK):
@@ -59,9 +61,9 @@ def open_log(name: str) -> Iterator[BufferedReader]:
 
 
 def _print(events: list[Event], as_json: bool) -> None:
+    form = json.dumps if as_json else _readable
     for event in events:
-        for row in unroll(event):
-            click.echo(json.dumps(row) if as_json else _readable(row))
+        sys.stdout.write("".join(f"{form(row)}\n" for row in unroll(event)))
     sys.stdout.flush()
 
 
