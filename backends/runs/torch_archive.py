@@ -38,11 +38,17 @@ class Opaque:
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
 
+class PlainDict(dict[Any, Any]):
+    """A dictionary that may carry attributes, as the OrderedDict of a model's state does (`_metadata`); they are dropped."""
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
 class _Reader(pickle.Unpickler):
     """Gives every global of the pickle the same inert class, except the three containers that hold plain values."""
 
     PLAIN: dict[tuple[str, str], Any] = {  # noqa: RUF012  (a constant table)
-        ("collections", "OrderedDict"): dict,
+        ("collections", "OrderedDict"): PlainDict,
         ("builtins", "set"): set,
         ("builtins", "dict"): dict,
         ("argparse", "Namespace"): Opaque,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,15 @@ class TestPruning:
     def test_keeping_none_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UserError):
             plan_pruning(tmp_path, 0, frozenset())
+
+
+def test_a_model_state_with_attributes_is_read() -> None:
+    """torch's state_dict is an OrderedDict that carries `_metadata`; pickled so, it once hid the arguments beside it."""
+
+    class State(OrderedDict[str, int]):
+        pass
+
+    state = State(w=1)
+    state._metadata = {"version": 1}  # type: ignore[attr-defined]
+    State.__module__, State.__qualname__ = "collections", "OrderedDict"
+    assert read_pickle(foreign_pickle({"model": state, "args": 3}))["args"] == 3

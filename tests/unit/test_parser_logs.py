@@ -29,6 +29,7 @@ COUNTS = {
     "2xh200-oom-then-hangs": (724, 0, 0, 1, 1, 1, 0),
     "2xh200-rank-killed": (601, 32, 0, 16, 1, 3, 1),
     "2xh200-tp2-mpirun-output-rank": (596, 8, 2, 5, 0, 3, 2),
+    "h200-mpirun-singularity-smoke": (630, 20, 4, 4, 0, 2, 1),
     "tutorial-1node": (17, 10, 0, 0, 0, 2, 0),
     "tutorial-2node": (17, 10, 0, 0, 0, 2, 0),
     "tutorial-preprocess": (14, 0, 0, 0, 0, 0, 0),
