@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -75,10 +78,35 @@ def test_an_endless_line_of_hostile_bytes_is_held_in_bounds() -> None:
 def test_timer_lines_between_iteration_lines_say_what_they_say_alone() -> None:
     parts: list[str] = []
     for i in range(1, 2000):
-        parts += [iteration_line(i), f"time (ms) | forward: {i}.{i % 90:02d} | backward-params: {i / 7:.2f} | x: {i}\n"]
+        parts += [
+            iteration_line(i),
+            f"time (ms) | forward: {i}.{i % 90:02d} | backward-params: {i / 7:.2f} | x: {i}\n",
+        ]
         if i % 100 == 0:
             parts.append(f"time (ms) | forward: {i}.0 | other: nan | x: {i}\n" if i % 200 else "Bus error\n")
     data = "".join(parts).encode()
     expected = as_set(parse_line_by_line(data))
     assert as_set(parse(data)) == expected
     assert as_set(parse_in_pieces(data, lambda: 5000)) == expected
+
+
+@pytest.mark.parametrize("digits", [18, 19, 400, 5000])
+def test_numbers_of_any_length_never_raise(logs: Path, digits: int) -> None:
+    """Python refuses to read integers of more than 4300 digits."""
+    lines = [json.loads(line)["line"] for line in (logs / "wild.jsonl").read_text().splitlines()]
+    lines += (logs / "2xh200-no-data.log").read_text().splitlines()[-60:]
+    lines += (logs / "2xh200-tp2-mpirun-output-rank.log").read_text().splitlines()[-60:]
+    lines += [
+        "[1,5]<stdout>: x",
+        "[x@1,5][n]<stdout>: x",
+        "[rank5]: x",
+        "5: x",
+        "  exitcode  : -5 (pid: 5)",
+        "Process name: [x@1,5]",
+    ]
+    for line in lines:
+        for number in set(re.findall(r"\d+", line)):
+            hostile = re.sub(rf"\b{number}\b", "9" * digits, line).encode()
+            assert as_set(parse(b"\n".join([hostile] * 6))) == as_set(
+                parse_line_by_line(b"\n".join([hostile] * 6))
+            )
