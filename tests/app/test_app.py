@@ -177,7 +177,9 @@ async def test_hostile_text_is_text(place: Any, size: tuple[int, int]) -> None:
     from backends.text import clean_line
 
     # As the catalog hands it on: cleaned of codes, but still looking like markup.
-    words = {key: clean_line(HOSTILE) for key in ("title", "reason", "note", "save", "load", "stopping")}
+    words: dict[str, Any] = {
+        key: clean_line(HOSTILE) for key in ("title", "reason", "note", "save", "load", "stopping")
+    }
     runs = (
         seen("2024-11-30/01-01-01", **words, phase="stopping", iteration=3, checkpoint=2),
         seen("2024-11-30/01-01-02", **words, phase="running", kind="serve", address="http://[::1]:8028"),

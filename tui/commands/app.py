@@ -81,5 +81,8 @@ def farewell(
         else f"-w {shlex.quote(str(workspace.root))} "
     )
     words = "the run goes on" if len(alive) == 1 else f"{len(alive)} runs go on"
-    ends = "\n".join(f"  end {info.title or info.run}: mdk-tui {option}stop {info.run}" for info in alive[:5])
+    what = {"train": "the training", "serve": "the text server"}
+    ends = "\n".join(
+        f"  end {what.get(info.kind or '', 'it')}: mdk-tui {option}stop {info.run}" for info in alive[:5]
+    )
     return f"{words}: mdk-tui {option}attach\n{ends}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Select, Static
 
@@ -135,16 +136,15 @@ class LaunchScreen(PlaceScreen):
             self.mdk.tell(copy(self.app, self._outlook.command))
 
 
-def problem_text(outlook: Outlook, sign: Glyphs) -> Text:
+def problem_text(outlook: Outlook, sign: Glyphs) -> Content:
     """Problems with their remedies; what forbids to start first."""
-    text = Text()
+    parts: list[tuple[str, str]] = []
     if outlook.refusal:
-        text.append(f"\n{sign.failed} {clean(outlook.refusal)}\n", style="red")
+        parts.append((f"\n{sign.failed} {clean(outlook.refusal)}\n", "$text-error"))
     for problem in sorted(outlook.problems, key=lambda problem: problem.severity != "error"):
-        mark, style = (sign.failed, "red") if problem.severity == "error" else ("!", "yellow")
-        text.append(f"\n{mark} {clean(problem.message)}", style=style)
-        text.append(f"\n  {clean(problem.remedy)}\n")
-    return text
+        mark, style = (sign.failed, "$text-error") if problem.severity == "error" else ("!", "$text-warning")
+        parts += [(f"\n{mark} {clean(problem.message)}", style), (f"\n  {clean(problem.remedy)}\n", "")]
+    return Content.assemble(*parts)
 
 
 def outlook_of(

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
     from backends.workspace import Workspace
 
+DIM = "$foreground 55%"
 SHOWN = 50  # turns on the screen; the file has them all
 
 
@@ -223,7 +224,7 @@ class PromptScreen(PlaceScreen):
 
     def _show_turns(self) -> None:
         sign = glyphs(self.ascii_only)
-        text = Text("\n\n").join(turn_text(turn, sign) for turn in self._turns[-SHOWN:])
+        text = Content("\n\n").join(turn_text(turn, sign) for turn in self._turns[-SHOWN:])
         self.query_one("#text", Static).update(text)
         self.query_one("#turns", VerticalScroll).scroll_end(animate=False)
 
@@ -286,12 +287,15 @@ def server_words(
     return (state, (f"   {server.title}", "text"), (f"   {server.address}   {server.load or ''}", "dim"))
 
 
-def turn_text(turn: Turn, sign: Glyphs) -> Text:
+def turn_text(turn: Turn, sign: Glyphs) -> Content:
     """Prompt dim, continuation bright, an error in words; as text, whatever it looks like."""
-    text = Text(clean(turn.prompt), style="dim")
+    prompt = (clean(turn.prompt), DIM)
     if turn.error:
-        return text.append(f"\n{sign.failed} {clean(turn.error)}", style="red")
-    text.append(clean(turn.continuation), style="not dim")
+        return Content.assemble(prompt, (f"\n{sign.failed} {clean(turn.error)}", "$text-error"))
+    continuation = clean(turn.continuation)
+    if not continuation.strip():  # an answer that cannot be seen looks like none
+        continuation = f"\n({len(continuation)} blanks, nothing else)"
     rate = f" {sign.dot} {turn.tokens_per_second:.0f} tokens/s" if turn.tokens_per_second else ""
     said = clean(turn.parameters).replace("·", sign.dot)
-    return text.append(f"\n{turn.seconds:.1f} s{rate} {sign.dot} {said}", style="dim italic")
+    below = f"\n{turn.seconds:.1f} s{rate} {sign.dot} {said}"
+    return Content.assemble(prompt, continuation, (below, f"{DIM} italic"))

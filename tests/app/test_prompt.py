@@ -1,0 +1,264 @@
+"""Prompt: asking a real (local) server, its refusals, recalling, waiting no longer, parameters; and how it looks."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_runs import SERVER, TRAINING, listing
+from text_server import TextServer, continuing, reply
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from backends.inference import history
+from backends.inference.client import Request
+from backends.inference.history import Turn
+from backends.runs.watching import SeenRun
+from backends.workspace import Workspace
+from tui.app import MdkApp, Opening
+from tui.appearance import Appearance
+from tui.glyphs import UNICODE
+from tui.screens import parameters
+from tui.screens.parameters import ParametersScreen
+from tui.screens.prompt import PromptField, PromptScreen, server_words, turn_text
+
+HOSTILE = "[/x] [@click=app.quit]q[/] \x1b]52;c;aGk=\x07日本語\x1b[2J"
+
+
+@pytest.fixture
+def server() -> Iterator[TextServer]:
+    with TextServer(continuing(" goes on")) as running:
+        yield running
+
+
+def at(address: str | None) -> SeenRun:
+    return dataclasses.replace(SERVER, info=dataclasses.replace(SERVER.info, address=address))
+
+
+class Prompting:
+    """The application on its Prompt, with a server at `address`."""
+
+    def __init__(self, folder: Path, address: str | None) -> None:
+        self.file = folder / "outputs" / "prompts.jsonl"
+        runs = (at(address), TRAINING)
+        self.app = MdkApp(Workspace(folder), Appearance(calm=True), Opening("prompt"), watch=listing(*runs))
+
+    @property
+    def screen(self) -> PromptScreen:
+        assert isinstance(self.app.screen, PromptScreen)
+        return self.app.screen
+
+    @property
+    def field(self) -> PromptField:
+        return self.screen.query_one(PromptField)
+
+    @property
+    def text(self) -> str:
+        return str(self.screen.query_one("#text", Static).render())
+
+    def line(self, name: str) -> str:
+        return "".join(part.text for part in self.screen.query_one(name).render_line(0))
+
+    async def until(self, pilot: Pilot[Any], true: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if true():
+                return
+            await pilot.pause(0.01)
+        raise AssertionError(f"it never came; the turns: {self.text!r}, the server: {self.line('#server')!r}")
+
+    async def ask(self, pilot: Pilot[Any], prompt: str) -> None:
+        await self.until(pilot, lambda: "ready" in self.line("#server"))
+        self.field.text = prompt
+        await pilot.press("ctrl+j")
+
+
+async def test_a_prompt_is_continued_and_kept(server: TextServer, tmp_path: Path) -> None:
+    it = Prompting(tmp_path, server.url)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.ask(pilot, "two\nlines")
+        await it.until(pilot, lambda: "two\nlines goes on" in it.text)
+        assert "tokens/s" in it.text and "temperature 1" in it.text
+        assert it.field.text == ""
+        await it.until(pilot, lambda: len(history.read(it.file)) == 1)
+    assert history.read(it.file)[0].continuation == " goes on"
+    assert it.app.failures == []
+
+
+async def test_a_refusal_is_a_turn_and_the_prompt_stays(server: TextServer, tmp_path: Path) -> None:
+    server.answer = reply("Length of prompt + tokens_to_generate longer than allowed")
+    it = Prompting(tmp_path, server.url)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.ask(pilot, "much")
+        await it.until(pilot, lambda: "longer than the model takes" in it.text)
+        assert it.field.text == "much" and "ready" in it.line("#server")
+
+
+async def test_hostile_answers_are_text(server: TextServer, tmp_path: Path) -> None:
+    server.answer = continuing(HOSTILE)
+    it = Prompting(tmp_path, server.url)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.ask(pilot, "x")
+        await it.until(pilot, lambda: "[/x] [@click=app.quit]q[/] 日本語" in it.text)
+        server.answer = reply(HOSTILE)
+        await it.ask(pilot, HOSTILE)
+        await it.until(pilot, lambda: "refuses: [/x]" in it.text)
+        assert "\x1b" not in it.text
+    assert it.app.failures == []
+
+
+async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServer, tmp_path: Path) -> None:
+    go = threading.Event()
+    answer = continuing(" late")
+    server.answer = lambda handler, body: (go.wait(10), answer(handler, body))[1]
+    it = Prompting(tmp_path, server.url)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.ask(pilot, "x")
+        await it.until(pilot, lambda: "busy" in it.line("#server"))
+        await pilot.press("ctrl+j")  # one at a time: this one is not sent
+        await pilot.press("escape")
+        await it.until(pilot, lambda: "ready" in it.line("#server"))
+        assert it.app.current_mode == "prompt" and it.field.text == "x"
+        go.set()
+        server.answer = continuing(" soon")
+        await it.ask(pilot, "y")
+        await it.until(pilot, lambda: "y soon" in it.text)
+        assert "late" not in it.text
+    assert [body["prompts"] for body in server.asked] == [["x"], ["y"]]
+
+
+async def test_up_recalls_what_was_asked_and_down_comes_back(tmp_path: Path) -> None:
+    it = Prompting(tmp_path, None)
+    for prompt in ("first", "second\nwith two lines", "first"):
+        history.append(it.file, Turn(1.0, "u", prompt, "…"))
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.until(pilot, lambda: "second" in it.text)
+        await pilot.press(*"new", "up")
+        assert it.field.text == "first"
+        await pilot.press("up")
+        assert it.field.text == "second\nwith two lines"
+        await pilot.press("up")
+        assert it.field.cursor_location[0] == 0, "within several lines, up is a line up first"
+        await pilot.press("up")
+        assert it.field.text == "second\nwith two lines", "there is nothing older"
+        await pilot.press("down", "down", "down")
+        assert it.field.text == "new"
+
+
+async def test_parameters_are_checked_and_sent(server: TextServer, tmp_path: Path) -> None:
+    it = Prompting(tmp_path, server.url)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.until(pilot, lambda: "ready" in it.line("#server"))
+        await pilot.press("ctrl+t")
+        form = it.app.screen
+        assert isinstance(form, ParametersScreen)
+        form.query_one("#tokens", Input).value = "many"
+        await pilot.press("enter")
+        assert it.app.screen is form and "not a whole number" in str(
+            form.query_one("#wrong", Static).render()
+        )
+        for name, value in (("tokens", "8"), ("temperature", "0.5"), ("top_p", "1"), ("seed", "7")):
+            form.query_one(f"#{name}", Input).value = value
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "8 tokens · temperature 0.5 · top-p 1 · seed 7" in it.line("#parameters")
+        await it.ask(pilot, "x")
+        await it.until(pilot, lambda: "goes on" in it.text)
+        await pilot.press("ctrl+g")
+        assert "8 tokens · greedy" in it.line("#parameters")
+    body = server.asked[0]
+    assert (body["tokens_to_generate"], body["temperature"], body["top_p"], body["random_seed"]) == (
+        8,
+        0.5,
+        1.0,
+        7,
+    )
+
+
+async def test_a_history_that_cannot_be_written_is_said_once_and_costs_no_answer(
+    server: TextServer, tmp_path: Path
+) -> None:
+    (tmp_path / "outputs").write_text("in the way")
+    it = Prompting(tmp_path, server.url)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.ask(pilot, "x")
+        await it.until(pilot, lambda: "goes on" in it.text)
+        await it.until(
+            pilot, lambda: any("history cannot be written" in n.message for n in it.app._notifications)
+        )
+    assert it.app.failures == []
+
+
+async def test_nothing_is_sent_where_nobody_answers(tmp_path: Path) -> None:
+    it = Prompting(tmp_path, None)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        await it.until(pilot, lambda: "loading" in it.line("#server"))
+        await pilot.press("x", "ctrl+j")
+        assert it.field.text == "x" and it.text == ""
+
+
+def test_who_answers_is_said_in_every_state() -> None:
+    def said(server: Any, servable: Any, waited: float | None, read: bool = True) -> str:
+        return "".join(text for text, _ in server_words(server, servable, waited, UNICODE, read=read))
+
+    assert said(None, None, None, read=False) == "looking for a text server"
+    assert "1 shows what to start" in said(None, None, None)
+    assert "ctrl+r serves" in said(None, TRAINING, None)
+    assert "loading" in said(at(None).info, None, None)
+    assert "ready" in said(SERVER.info, None, None) and "http://127.0.0.1:8028" in said(
+        SERVER.info, None, None
+    )
+    assert "busy   3 s" in said(SERVER.info, None, 3.2)
+
+
+def test_an_answer_of_blanks_can_be_seen() -> None:
+    assert "(3 blanks, nothing else)" in turn_text(Turn(1.0, "u", "x", " \n "), UNICODE).plain
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"tokens": "0"}, "tokens is from 1"),
+        ({"temperature": "0"}, "temperature is from above 0"),
+        ({"temperature": "nan"}, "temperature is from above 0"),
+        ({"top_k": "2000"}, "top-k is from 0 to 1000"),
+        ({"top_p": "1.5"}, "top-p is from 0 to 1"),
+        ({"top_k": "4", "top_p": "0.5"}, "exclude each other"),
+        ({"seed": "1.5"}, "seed: '1.5' is not a whole number"),
+        ({"tokens": ""}, "tokens: '' is not"),
+    ],
+)
+def test_parameters_that_no_server_takes(changed: dict[str, str], said: str) -> None:
+    good = {"tokens": "64", "temperature": "1", "top_k": "0", "top_p": "0", "seed": ""}
+    assert parameters.request_of(good) == Request("")
+    with pytest.raises(Exception, match=said.replace("(", r"\(")):
+        parameters.request_of(good | changed)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_prompt(
+    snap_compare: Any, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [
+        Turn(
+            1.0, "u", "The quick brown", " fox jumps over the lazy dog.", "", 1.25, 51.2, "64 tokens · greedy"
+        ),
+        Turn(
+            2.0,
+            "u",
+            "日本語 [/x] and",
+            error="The server refuses: [@click=app.quit]no[/]. Change the request.",
+        ),
+    ]
+    monkeypatch.setattr(history, "read", lambda _path: turns)
+    it = Prompting(Path("/home/user/mdk"), "http://127.0.0.1:8028")
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await it.until(pilot, lambda: "lazy dog" in it.text and "ready" in it.line("#server"))
+        await pilot.press(*"Once upon")
+        await pilot.pause()
+
+    assert snap_compare(it.app, terminal_size=size, run_before=before)
