@@ -17,7 +17,8 @@ from typing import Generic, TypeVar
 from textual import events
 from textual.message_pump import MessagePump
 
-INTERVAL = 0.2  # s between two deliveries while more keeps coming
+INTERVAL = 0.1  # s at least between two deliveries while more keeps coming
+SHARE = 4  # a delivery may take one part in so many of the event loop's time
 
 Item = TypeVar("Item")
 
@@ -58,6 +59,7 @@ class Bridge(Generic[Item]):
         self._waiting: list[Item] = []  # at most one: what is not yet delivered
         self._closed = False
         self._last = -interval
+        self._pause = interval
         self._thread = threading.Thread(target=self._run, daemon=True, name="bridge")
 
     def start(self) -> Bridge[Item]:
@@ -102,7 +104,7 @@ class Bridge(Generic[Item]):
     def _arrived(self) -> None:
         if self._closed:
             return
-        wait = self._last + self._interval - self._clock()
+        wait = self._last + self._pause - self._clock()
         if wait > 0:
             self._node.set_timer(wait, self._hand_over)
         else:
@@ -113,5 +115,7 @@ class Bridge(Generic[Item]):
             waiting, self._waiting = self._waiting, []
         if self._closed or not waiting:
             return
+        started = self._clock()
         self._deliver(waiting[0])
         self._last = self._clock()
+        self._pause = max(self._interval, (SHARE - 1) * (self._last - started))

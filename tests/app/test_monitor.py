@@ -360,6 +360,7 @@ async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):
         await settled(pilot, lambda: app.monitor.info is not None)
         await pilot.pause()
         assert "2026-11-30/09-32-12" in app.text() and "LOST" in app.text()
+        assert "The job is gone." in app.text()
         await pilot.press("S")
         assert app.screen is app.monitor  # over: there is nothing to stop
 

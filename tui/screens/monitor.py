@@ -238,7 +238,12 @@ class MonitorScreen(Screen[None]):
                 return
             metrics = self.record.metrics()
             found = self._diagnosis = diagnose(self.record)
-            attention = monitor_view.entries(self.record, found)
+            attention = monitor_view.entries(
+                self.record,
+                found,
+                run_phase=self.info.phase if self.info else None,
+                reason=(self.info.stopping or self.info.reason or self.info.note) if self.info else None,
+            )
             memory = dict(self.record.memory)
         self._drawn = drawn
         self._give_room(bool(metrics) or found.phase in ("starting", "running"))

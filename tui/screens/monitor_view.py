@@ -147,8 +147,13 @@ SEVERITIES: Mapping[str, Severity] = {
 }
 
 
-def entries(record: Record, diagnosis: Diagnosis) -> list[Entry]:
-    """Everything worth knowing, newest first; where a job failed, its cause before all."""
+def entries(
+    record: Record, diagnosis: Diagnosis, *, run_phase: str | None = None, reason: str | None = None
+) -> list[Entry]:
+    """Everything worth knowing, newest first; where a job failed, its cause before all.
+
+    `reason`: what the run's state says of its phase.
+    """
     found = [_error(e) for e in record.all_errors()[-NEWS:]] + [
         _alert(a) for a in list(record.alerts)[-NEWS:]
     ]
@@ -164,6 +169,8 @@ def entries(record: Record, diagnosis: Diagnosis) -> list[Entry]:
             diagnosis.cause.line, "error", "The job hangs: an error was printed, and nothing that ends the job has followed.",
             "Stop it; ranks that wait for the failed one hold their GPUs.",
         ))  # fmt: skip
+    if reason:
+        found.insert(0, Entry(0, "error" if run_phase in ("failed", "lost") else "info", reason))
     if diagnosis.advice:
         found.insert(0, Entry(0, "warning", diagnosis.advice))
     return found[:NEWS]

@@ -24,7 +24,7 @@ GLYPHS: dict[Severity, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing to know. `line` of the log (newest first by it); `details` is what the raw log says."""
+    """One thing to know, newest first by its `line` of the log (0: not from the log). `details`: what the raw log says."""
 
     line: int
     severity: Severity
@@ -39,7 +39,7 @@ class Entry:
             self.details if self.details != self.message else "",
             self.remedy and f"Try: {self.remedy}",
         ]
-        return "\n\n".join([*filter(None, parts), f"line {self.line:,} of the log"])
+        return "\n\n".join([*filter(None, parts), *([f"line {self.line:,} of the log"] if self.line else [])])
 
 
 class AttentionPanel(Panel):

@@ -105,6 +105,8 @@ def _clipped(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return text
     text = text.lstrip()
+    if " · " in text and cell_len(last := f" {text.rpartition(' · ')[2]}") <= width:
+        return last  # the run without its title
     while text and cell_len(text) > width - 2:
         text = text[1:]
     return f" …{text}"

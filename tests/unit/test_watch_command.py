@@ -1,0 +1,54 @@
+"""`mdk-tui watch` and `attach` before the screen opens: what cannot be watched is said in a sentence with a remedy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backends.errors import UserError
+from tui.commands.watch import readable_log
+
+
+def refusal(path: Path) -> UserError:
+    with pytest.raises(UserError) as caught:
+        readable_log(path)
+    return caught.value
+
+
+def test_a_log_is_taken(logs: Path):
+    assert readable_log(logs / "tutorial-1node.log") == logs / "tutorial-1node.log"
+
+
+def test_an_empty_log_is_taken_it_may_grow(tmp_path: Path):
+    (tmp_path / "train.log").touch()
+    assert readable_log(tmp_path / "train.log")
+
+
+def test_a_missing_log_names_those_beside_it(tmp_path: Path):
+    (tmp_path / "train.log").write_text("x")
+    error = refusal(tmp_path / "trian.log")
+    assert "There is no file" in error.message and "train.log" in error.remedy and error.status == 2
+
+
+def test_a_folder_names_its_logs(tmp_path: Path):
+    (tmp_path / "train.log").write_text("x")
+    error = refusal(tmp_path)
+    assert "is a folder" in error.message and "train.log" in error.remedy
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"PK\x03\x04\0\0\0")
+    assert "is no text" in refusal(path).message
+
+
+def test_a_pipe_in_the_file_system_is_not_opened(tmp_path: Path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    assert "watch -" in refusal(path).remedy
+
+
+def test_a_null_character_in_the_name(tmp_path: Path):
+    assert refusal(Path("a\0b")).status == 2
