@@ -13,11 +13,11 @@ CLIPPED = " … [clipped]"
 PREFIX = re.compile(
     r"""(?:
       \[\w{3}\ \w{3}\ +\d+\ \d\d:\d\d:\d\d\ \d{4}\](?=\[)          # mpirun --output timestamp
-    | \[\d+,(?P<tag>\d+)\]<std(?:out|err|diag)>:\ ?                  # Open MPI: [job,rank]<stdout>:
-    | \[[\w.-]+[@,][\d,]*?(?P<full>\d+)\](?:\[[^\]]*\])?<std(?:out|err|diag)>:\ ?   # Open MPI 5: tag-detailed, tag-fullname
-    | \[(?P<only>\d+)\]<std(?:out|err|diag)>:\ ?                     # Open MPI 5: --output rank
-    | \[default(?P<local>\d+)\]:                                     # torchrun --tee: the local rank
-    | \[rank(?P<torch>\d+)\]:\ ?(?!\[[WEIF]\d{4})                    # torch itself, also below another launcher
+    | \[\d+,(?P<tag>\d{1,9})\]<std(?:out|err|diag)>:\ ?                  # Open MPI: [job,rank]<stdout>:
+    | \[[\w.-]+[@,][\d,]*?(?P<full>\d{1,9})\](?:\[[^\]]*\])?<std(?:out|err|diag)>:\ ?   # Open MPI 5: tag-detailed, tag-fullname
+    | \[(?P<only>\d{1,9})\]<std(?:out|err|diag)>:\ ?                     # Open MPI 5: --output rank
+    | \[default(?P<local>\d{1,9})\]:                                     # torchrun --tee: the local rank
+    | \[rank(?P<torch>\d{1,9})\]:\ ?(?!\[[WEIF]\d{4})                    # torch itself, also below another launcher
     | \ *(?P<srun>\d{1,6}):(?=[ A-Za-z[(>-])\ ?                       # srun -l; Open MPI 5: rank
     | \d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\ std(?:out|err)\ [FP]\ ?   # kubernetes
     | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:                  # Python's root handler

@@ -75,7 +75,7 @@ def _validation(m: Match, line: int, rank: int | None) -> Event:
         name, found, value = piece.partition(": ")
         if found:
             values[name.strip()] = read_value(value.strip())
-    iteration = re.search(r"iteration (\d+)", where)
+    iteration = re.search(r"iteration (\d{1,18})\b", where)
     kind = "test" if "test" in where else "validation"
     name = (m["set"] or "").lstrip("-")
     return Validation(line, rank, int(iteration[1]) if iteration else None, name or kind, values)

@@ -94,8 +94,7 @@ def test_timer_lines_between_iteration_lines_say_what_they_say_alone() -> None:
 def test_numbers_of_any_length_never_raise(logs: Path, digits: int) -> None:
     """Python refuses to read integers of more than 4300 digits."""
     lines = [json.loads(line)["line"] for line in (logs / "wild.jsonl").read_text().splitlines()]
-    lines += (logs / "2xh200-no-data.log").read_text().splitlines()[-60:]
-    lines += (logs / "2xh200-tp2-mpirun-output-rank.log").read_text().splitlines()[-60:]
+    lines += (logs / "2xh200-no-data.log").read_text().splitlines()[-12:]
     lines += [
         "[1,5]<stdout>: x",
         "[x@1,5][n]<stdout>: x",
