@@ -9,6 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
@@ -26,6 +27,10 @@ USERS_OWN = {
 }
 HPC_PROGRAMS = ("mpirun", "singularity")
 IN_CI = os.environ.get("CI") == "true"
+
+# A busy machine is no fault of the code: timings never fail a test.
+settings.register_profile("mdk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mdk")
 
 
 @pytest.fixture

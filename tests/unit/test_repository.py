@@ -15,7 +15,9 @@ from backends import resources
 TOP = Path(__file__).resolve().parents[2]
 # Files that quote other machines' paths on purpose: logs and what was copied from them.
 QUOTING = ("tests/data/", "tests/app/__snapshots__/")
-MACHINE_PATHS = re.compile(rb"(?<![\w.$}])/(?:work/main|work/shared|root/\.|home/[a-z]+/)")
+MACHINE_PATHS = re.compile(
+    rb"(?<![\w.$}])/(?:work/main|work/shared|root/\.|home/(?!user/)[a-z]+/)"
+)  # /home/user: an invented one, in pictures
 REGISTRIES = re.compile(rb"(?:index-url|registry)\s*[=:]\s*\S*://|files\.pythonhosted\.org")
 
 
