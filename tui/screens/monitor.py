@@ -214,6 +214,8 @@ class MonitorScreen(Screen[None]):
         self.record = self._curves.record = news.record
         self.news = news
         log.note = news.note or ("" if news.caught_up else "reading the log's history")
+        if news.reset:
+            log.clear()
         log.add(news.lines)
         self._redraw()
 

@@ -58,7 +58,7 @@ def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | No
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Some updates of a follower as one."""
+    """Some updates of a follower as one. `reset`: the lines take the place of all that were shown before."""
 
     lines: tuple[LogLine, ...]
     record: Record
@@ -66,16 +66,21 @@ class News:
     ended: bool
     note: str | None
     written: float | None  # s since the epoch: when the log last grew; None of a pipe
+    reset: bool = False
 
     @classmethod
     def of(cls, update: Update, written: float | None) -> News:
-        return cls(update.lines, update.record, update.caught_up, update.ended, update.note, written)
+        return cls(
+            update.lines, update.record, update.caught_up, update.ended, update.note, written, update.reset
+        )
 
     def then(self, later: News) -> News:
         """This, and what came after it. A line that came twice stands once, where it was first."""
-        lines = {line.number: line for line in (*self.lines, *later.lines)}
+        before = () if later.reset else self.lines
+        lines = {line.number: line for line in (*before, *later.lines)}
         kept = tuple(lines.values())[-LINES_WAITING:]
-        return News(kept, later.record, later.caught_up, later.ended, later.note or self.note, later.written)
+        note, reset = later.note or self.note, self.reset or later.reset
+        return News(kept, later.record, later.caught_up, later.ended, note, later.written, reset)
 
 
 def _written(path: Path) -> float | None:

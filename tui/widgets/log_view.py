@@ -96,6 +96,11 @@ class LogView(Panel):
         self._cursor: int | None = None  # marked line, while not following
         self._shift = 0
 
+    def clear(self) -> None:
+        """What comes next takes the place of all lines so far."""
+        self.buffer.clear()
+        self._top, self._cursor = 0, None
+
     def add(self, lines: Iterable[LogLine]) -> None:
         dropped = self.buffer.dropped
         self.buffer.add(lines)
