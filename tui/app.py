@@ -85,7 +85,8 @@ class MdkApp(SurvivingApp):
         *,
         watch: Callable[[threading.Event], Iterator[tuple[SeenRun, ...]]] | None = None,
     ) -> None:
-        super().__init__()
+        # Textual chooses its filter for NO_COLOR here, before the theme is known: the other one turns default into black.
+        super().__init__(ansi_color=True if look.no_color else None)
         self.workspace = workspace
         self.ascii_only = look.ascii_only
         self.set_class(look.ascii_only, "-ascii")

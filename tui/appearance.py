@@ -19,6 +19,7 @@ class Appearance:
     theme: str = DEFAULT_THEME
     ascii_only: bool = False
     calm: bool = False
+    no_color: bool = False
 
 
 def appearance(
@@ -31,4 +32,5 @@ def appearance(
         theme=NO_COLOUR_THEME if no_color else theme or DEFAULT_THEME,
         ascii_only=ascii_only,
         calm=over_ssh or ascii_only or no_color,
+        no_color=no_color,
     )

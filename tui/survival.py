@@ -26,8 +26,8 @@ FAILURES = 5  # more than so many, and something is wrong that no new screen men
 class SurvivingApp(App[None]):
     """`report` is what is known of the newest failure; `broken` why the application had to end, if it had to."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, ansi_color: bool | None = None) -> None:
+        super().__init__(ansi_color=ansi_color)
         self.report = ""
         self.broken: UserError | None = None
         self.failures: list[BaseException] = []

@@ -154,6 +154,17 @@ async def test_ascii_draws_nothing_else(place: Any) -> None:
         assert {sign for sign in screen_text(app) if not sign.isascii()} == set()
 
 
+async def test_no_color_means_the_terminals_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = application(*ALL, look=appearance({"NO_COLOR": "1"}))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settled(pilot)
+        for strip in app.screen._compositor.render_strips():
+            for segment in strip.apply_filter(app.get_line_filters()[-1], app.screen.background_colors[1]):
+                color = segment.style.color if segment.style else None
+                assert color is None or color.is_default, (segment.text, color)
+
+
 async def test_over_ssh_nothing_moves_by_itself() -> None:
     app = application(look=appearance({"SSH_TTY": "x"}))
     async with app.run_test(notifications=True) as pilot:
