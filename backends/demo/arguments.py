@@ -1,107 +1,184 @@
-"""Megatron-LM's own names for what this trainer and server support, parsed and printed as Megatron-LM does."""
+"""Megatron-LM's own names for what this trainer supports: read, completed, checked."""
 
-# pyright: standard, reportMissingTypeStubs=false, reportMissingImports=false
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import difflib
+from typing import Any, NoReturn
 
-from backends.demo.corpus import VOCABULARY
+from backends.demo.tokenizer import BYTES
 
-SERVING = ("port", "host", "wait_for_checkpoint", "follow_checkpoints")
+DECAY_STYLES = ("constant", "linear", "cosine", "inverse-square-root")
+
+# name, type, default, help
+VALUES: tuple[tuple[str, type, Any, str], ...] = (
+    ("num-layers", int, 2, "transformer layers"),
+    ("hidden-size", int, 96, "width of the residual stream"),
+    ("ffn-hidden-size", int, None, "default: 4 x hidden size; with --swiglu 8/3 of it"),
+    ("num-attention-heads", int, 4, "heads of each layer"),
+    ("seq-length", int, 128, "tokens of a sample"),
+    ("max-position-embeddings", int, None, "default: --seq-length"),
+    ("init-method-std", float, 0.02, "spread of the random weights"),
+    ("vocab-size", int, 511, "256 bytes and learnt merges, before the end of document and padding"),
+    ("make-vocab-size-divisible-by", int, 128, "padding of the vocabulary"),
+    ("micro-batch-size", int, 1, "samples of a rank between two looks at the batch"),
+    ("global-batch-size", int, None, "samples of an iteration; default: micro batch size x ranks"),
+    ("train-iters", int, 200, "iterations in all, those before a resume included"),
+    ("lr", float, 3e-3, "highest learning rate"),
+    ("min-lr", float, 0.0, "lowest learning rate"),
+    ("lr-decay-style", str, "linear", ", ".join(DECAY_STYLES)),
+    ("lr-decay-iters", int, None, "default: --train-iters"),
+    ("lr-warmup-iters", int, 0, "iterations of linear warm-up"),
+    ("lr-warmup-fraction", float, None, "warm-up as a share of --lr-decay-iters"),
+    ("weight-decay", float, 0.01, "of matrices; biases and norms do not decay"),
+    ("clip-grad", float, 1.0, "largest gradient norm; 0: no clipping"),
+    ("adam-beta1", float, 0.9, "of the first moment"),
+    ("adam-beta2", float, 0.999, "of the second moment"),
+    ("adam-eps", float, 1e-8, "of Adam's denominator"),
+    ("seed", int, 1234, "of weights and samples"),
+    ("data-path", str, None, 'a .jsonl of {"text": "…"} lines; default: the help topics of Python'),
+    ("split", str, "949,50,1", "shares of training, validation and test"),
+    ("save", str, None, "folder for checkpoints"),
+    ("load", str, None, "folder of checkpoints to continue from"),
+    ("save-interval", int, None, "iterations between checkpoints; default: one at the end"),
+    ("log-interval", int, 100, "iterations between lines"),
+    ("eval-interval", int, 1000, "iterations between evaluations"),
+    ("eval-iters", int, 100, "global batches of an evaluation; 0: no evaluation"),
+    ("exit-interval", int, None, "save and exit when the iteration is a multiple"),
+    ("exit-duration-in-mins", int, None, "save and exit after so many minutes"),
+    ("tensorboard-dir", str, None, "accepted, not used"),
+    ("tensor-model-parallel-size", int, 1, "1: the model is not split"),
+    ("pipeline-model-parallel-size", int, 1, "1: the model is not split"),
+)
+FLAGS: tuple[tuple[str, str], ...] = (
+    ("swiglu", "SwiGLU in place of GELU"),
+    ("skip-train", "only evaluate what --load holds"),
+    ("log-throughput", "TFLOP/s in the iteration lines"),
+    ("exit-signal-handler", "on TERM: finish the iteration, save, exit with status 0"),
+    ("exit-on-missing-checkpoint", "exit when --load holds none, in place of random weights"),
+    ("override-opt_param-scheduler", "take learning rates from these arguments, not from the checkpoint"),
+    ("use-checkpoint-opt_param-scheduler", "take learning rates from the checkpoint"),
+    ("finetune", "take only the weights of the checkpoint, begin at iteration 0"),
+)
+POSITIVE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "seq_length", "micro_batch_size",
+            "global_batch_size", "make_vocab_size_divisible_by", "log_interval", "train_iters", "eval_interval",
+            "lr_decay_iters", "save_interval", "exit_interval", "exit_duration_in_mins")  # fmt: skip
+NOT_NEGATIVE = (
+    "lr_warmup_iters",
+    "min_lr",
+    "weight_decay",
+    "clip_grad",
+    "eval_iters",
+    "seed",
+    "init_method_std",
+)
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=description, allow_abbrev=False)
-    for name, kind, default, text in (
-        ("num-layers", int, 2, "transformer layers"),
-        ("hidden-size", int, 64, ""),
-        ("num-attention-heads", int, 4, ""),
-        ("seq-length", int, 64, "tokens in a sample"),
-        ("max-position-embeddings", int, None, "default: --seq-length"),
-        ("micro-batch-size", int, 8, "samples of one step of a rank"),
-        ("global-batch-size", int, None, "samples of an iteration; default: micro batch size × ranks"),
-        ("train-iters", int, 200, ""),
-        ("lr", float, 3e-3, ""),
-        ("min-lr", float, 0.0, ""),
-        ("lr-decay-iters", int, None, "default: --train-iters"),
-        ("lr-warmup-iters", int, 0, ""),
-        ("lr-warmup-fraction", float, None, "of --lr-decay-iters"),
-        ("weight-decay", float, 0.01, ""),
-        ("clip-grad", float, 1.0, "0: no clipping"),
-        ("adam-beta1", float, 0.9, ""),
-        ("adam-beta2", float, 0.999, ""),
-        ("adam-eps", float, 1e-8, ""),
-        ("init-method-std", float, 0.02, ""),
-        ("seed", int, 1234, ""),
-        ("log-interval", int, 100, ""),
-        ("save-interval", int, None, ""),
-        ("eval-interval", int, 1000, ""),
-        ("eval-iters", int, 100, ""),
-        ("exit-interval", int, None, ""),
-        ("exit-duration-in-mins", int, None, ""),
-        ("make-vocab-size-divisible-by", int, 128, ""),
-        ("data-path", str, None, "a .jsonl; default: the help topics of Python"),
-        ("split", str, "949,50,1", ""),
-        ("save", str, None, ""),
-        ("load", str, None, ""),
-        ("tensorboard-dir", str, None, "accepted, not used"),
-        ("lr-decay-style", str, "linear", "constant, linear or cosine"),
-    ):
-        p.add_argument(f"--{name}", type=kind, default=default, help=text or None)
-    for name in (
-        "exit-signal-handler", "exit-on-missing-checkpoint", "log-throughput", "override-opt_param-scheduler",
-        "use-checkpoint-opt_param-scheduler", "no-load-optim", "finetune",
-    ):  # fmt: skip
-        p.add_argument(f"--{name}", action="store_true", dest=name.replace("-", "_"))
-    return p
+class ArgumentError(Exception):
+    """These arguments cannot be trained with; the text is one sentence, Megatron-LM's own where it has one."""
 
 
-def complete(args: argparse.Namespace, ranks: int) -> str | None:
-    """Fill in what follows from the rest; the sentence that forbids to start, in Megatron-LM's words, or None."""
-    args.world_size = args.data_parallel_size = ranks
-    args.tensor_model_parallel_size = args.pipeline_model_parallel_size = 1
-    args.global_batch_size = args.global_batch_size or args.micro_batch_size * ranks
-    args.max_position_embeddings = args.max_position_embeddings or args.seq_length
-    args.lr_decay_iters = args.lr_decay_iters or args.train_iters
-    if args.lr_warmup_fraction is not None:
-        args.lr_warmup_iters = int(args.lr_warmup_fraction * args.lr_decay_iters)
-    multiple = args.make_vocab_size_divisible_by
-    args.padded_vocab_size = -(-VOCABULARY // multiple) * multiple if multiple > 0 else VOCABULARY
-    args.tokenizer_type = "ByteTokenizer"
-    counts = (
-        "num_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "seq_length",
-        "micro_batch_size",
-        "global_batch_size",
-        "log_interval",
-        "train_iters",
-        "eval_interval",
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, without a page of usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments:"):
+            word = message.split()[2]
+            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            message += f"; did you mean {near[0]}?" if near else ", which the demo's trainer does not know"
+        self.exit(2, f"{self.prog}: {message}. All it knows: {self.prog} --help\n")
+
+
+def read_arguments(words: list[str], ranks: int = 1) -> argparse.Namespace:
+    """Parsed, completed and checked for `ranks` ranks. Raises ArgumentError; SystemExit(2) when it is no command line."""
+    parser = Parser(
+        prog="python -m backends.demo.train",
+        description="Trains a tiny GPT on the CPU; prints and saves as Megatron-LM core_r0.8.0 does.",
+        allow_abbrev=False,
     )
-    for name in counts:
-        if getattr(args, name) <= 0:
-            return f"AssertionError: --{name.replace('_', '-')} must be positive"
-    if args.hidden_size % args.num_attention_heads:
-        return f"AssertionError: hidden size ({args.hidden_size}) is not divisible by number of attention heads ({args.num_attention_heads})"
-    if args.global_batch_size % (args.micro_batch_size * ranks):
-        return (
-            f"AssertionError: global batch size ({args.global_batch_size}) is not divisible by micro batch size "
-            f"({args.micro_batch_size}) times data parallel size ({ranks})"
-        )
-    if args.seq_length > args.max_position_embeddings:
-        return "AssertionError: --seq-length is larger than --max-position-embeddings"
-    if args.lr_decay_style not in ("constant", "linear", "cosine"):
-        return f"Exception: {args.lr_decay_style} decay style is not supported."
-    return None
+    for name, kind, default, text in VALUES:
+        parser.add_argument(f"--{name}", type=kind, default=default, help=text)
+    for name, text in FLAGS:
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    args = parser.parse_args(words)
+    _complete(args, ranks)
+    _check(args)
+    return args
 
 
-def lines(values: dict[str, Any]) -> list[str]:
-    """The argument block of core_r0.8.0: `name`, dots up to column 48, value; sorted without regard to case."""
-    body = [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in values.items()]
-    return [
-        "------------------------ arguments ------------------------",
-        *sorted(body, key=str.lower),
-        "-------------------- end of arguments ---------------------",
-    ]
+def _complete(args: argparse.Namespace, ranks: int) -> None:
+    args.world_size = args.data_parallel_size = ranks
+    args.consumed_train_samples = 0
+    args.tokenizer_type = "BytePairTokenizer"
+    args.params_dtype = "float32"
+    args.add_position_embedding = True
+    if args.global_batch_size is None:
+        args.global_batch_size = args.micro_batch_size * ranks
+    if args.max_position_embeddings is None:
+        args.max_position_embeddings = args.seq_length
+    if args.lr_decay_iters is None:
+        args.lr_decay_iters = args.train_iters
+    if (
+        args.ffn_hidden_size is None
+    ):  # megatron/training/arguments.py rounds SwiGLU's two thirds to multiples of 64
+        two_thirds = int(4 * args.hidden_size * 2 / 3 / 64) * 64
+        args.ffn_hidden_size = max(64, two_thirds) if args.swiglu else 4 * args.hidden_size
+    multiple = max(1, args.make_vocab_size_divisible_by)
+    args.padded_vocab_size = -(-(args.vocab_size + 1) // multiple) * multiple
+
+
+def _check(args: argparse.Namespace) -> None:
+    for name in (*POSITIVE, *NOT_NEGATIVE):
+        value = getattr(args, name)
+        if value is not None and not (value > 0 if name in POSITIVE else value >= 0):
+            raise ArgumentError(
+                f"--{_dashed(name)} {value} must be {'above' if name in POSITIVE else 'at least'} 0"
+            )
+    batch, micro, ranks = args.global_batch_size, args.micro_batch_size, args.world_size
+    refusals = (
+        (
+            args.hidden_size % args.num_attention_heads,
+            f"hidden size ({args.hidden_size}) is not divisible by number of attention heads ({args.num_attention_heads})",
+        ),
+        (
+            batch % (micro * ranks),
+            f"global batch size ({batch}) is not divisible by micro batch size ({micro}) times data parallel size ({ranks})",
+        ),
+        (
+            args.max_position_embeddings < args.seq_length,
+            f"--max-position-embeddings {args.max_position_embeddings} is below --seq-length {args.seq_length}",
+        ),
+        (args.lr < args.min_lr, f"--min-lr {args.min_lr} is above --lr {args.lr}"),
+        (
+            args.vocab_size < BYTES,
+            f"--vocab-size {args.vocab_size} is below the {BYTES} bytes that all text is made of",
+        ),
+        (args.lr_decay_style not in DECAY_STYLES, f"{args.lr_decay_style} decay style is not supported."),
+        (
+            args.lr_warmup_fraction is not None and not 0 <= args.lr_warmup_fraction < 1,
+            f"--lr-warmup-fraction {args.lr_warmup_fraction} must be at least 0 and below 1",
+        ),
+        (
+            args.lr_warmup_fraction is not None and args.lr_warmup_iters,
+            "can only specify one of lr-warmup-fraction and lr-warmup-iters",
+        ),
+        (
+            args.lr_warmup_iters >= args.lr_decay_iters,
+            f"--lr-warmup-iters {args.lr_warmup_iters} is not below --lr-decay-iters {args.lr_decay_iters}",
+        ),
+        (
+            args.tensor_model_parallel_size * args.pipeline_model_parallel_size != 1,
+            "the demo does not split its model: tensor and pipeline model parallel size must be 1",
+        ),
+        (
+            args.override_opt_param_scheduler and args.use_checkpoint_opt_param_scheduler,
+            "both override and use-checkpoint are set.",
+        ),
+    )
+    for refused, sentence in refusals:
+        if refused:
+            raise ArgumentError(sentence)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")

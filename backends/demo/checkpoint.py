@@ -1,37 +1,67 @@
-"""Checkpoints in Megatron-LM's folders: a zip of arrays in the place of its file, the tracker last and atomically."""
+"""Checkpoints in Megatron-LM's folders: a zip of arrays in the place of its file, the tracker last, both atomically.
 
-# pyright: standard, reportMissingTypeStubs=false, reportMissingImports=false
+    DIR/latest_checkpointed_iteration.txt        the iteration, as text
+    DIR/iter_0000100/mp_rank_00/model_optim_rng.pt
+        args.json                                the run's arguments
+        state.json                               iteration, consumed samples, schedule, tokenizer, version
+        model/NAME.npy, exp_avg/NAME.npy, exp_avg_sq/NAME.npy
+
+There is no random state to keep: samples follow from the seed and their number (corpus.py), and nothing else is random.
+"""
+
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import zipfile
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from backends.demo.model import Weights
+from backends.demo.model import DTYPE, Shape, Weights, weight_shapes
+from backends.demo.tokenizer import Pair, Tokenizer
 
 TRACKER = "latest_checkpointed_iteration.txt"
+VERSION = 3.0  # Megatron-LM's, of the way the arrays are laid out
+GROUPS = ("model", "exp_avg", "exp_avg_sq")
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError, MemoryError,
+              RecursionError, zipfile.BadZipFile, zlib.error)  # fmt: skip
+
+# What a checkpoint and a run must share, in the order of Megatron-LM's check_checkpoint_args, and beyond it.
+MUST_MATCH = ("num_layers", "hidden_size", "num_attention_heads", "add_position_embedding", "max_position_embeddings",
+              "padded_vocab_size", "tokenizer_type", "vocab_size", "ffn_hidden_size", "swiglu")  # fmt: skip
 
 
 class CheckpointError(Exception):
-    """The checkpoint cannot be read; the text is one sentence."""
+    """A checkpoint cannot be read, written or used; the text is one sentence, in Megatron-LM's words where it has some."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a resume needs. Data order needs nothing: batches are numbered."""
+    """All that a resume needs."""
 
     iteration: int
     consumed_samples: int
+    step: int  # of the optimizer; not the iteration after --finetune
     weights: Weights
     first_moment: Weights
     second_moment: Weights
+    scheduler: dict[str, Any]
+    merges: list[Pair]
     arguments: dict[str, Any]
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.of(self.arguments)
+
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.merges, int(self.arguments["vocab_size"]))
 
 
 def file_of(folder: Path, iteration: int) -> Path:
@@ -39,48 +69,75 @@ def file_of(folder: Path, iteration: int) -> Path:
 
 
 def save(folder: Path, state: State) -> None:
-    """Write the file under another name, then rename it, then the tracker likewise: a kill leaves the old or the new."""
+    """Write the checkpoint, then the tracker. A kill at any moment leaves the old or the new. Raises CheckpointError."""
     path = file_of(folder, state.iteration)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, _packed(state))
+        _replace(folder / TRACKER, str(state.iteration).encode())
+    except OSError as error:
+        raise CheckpointError(
+            f"could not save the checkpoint to {folder}: {error.strerror or error}"
+        ) from None
+
+
+def _packed(state: State) -> bytes:
+    values = {
+        "iteration": state.iteration,
+        "consumed_train_samples": state.consumed_samples,
+        "step": state.step,
+        "opt_param_scheduler": state.scheduler,
+        "merges": state.merges,
+        "checkpoint_version": VERSION,
+    }
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("args.json", json.dumps(state.arguments))
-        archive.writestr(
-            "state.json",
-            json.dumps({"iteration": state.iteration, "consumed_samples": state.consumed_samples}),
-        )
-        for group, arrays in (
-            ("model", state.weights),
-            ("exp_avg", state.first_moment),
-            ("exp_avg_sq", state.second_moment),
+        archive.writestr("state.json", json.dumps(values))
+        for group, arrays in zip(
+            GROUPS, (state.weights, state.first_moment, state.second_moment), strict=True
         ):
             for name, array in arrays.items():
                 with archive.open(f"{group}/{name}.npy", "w") as member:
-                    np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
-    _replace(path, content.getvalue())
-    _replace(folder / TRACKER, str(state.iteration).encode())
+                    np.lib.format.write_array(cast(io.BytesIO, member), array, allow_pickle=False)
+    return content.getvalue()
 
 
 def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name must reach the disk before a tracker that speaks of it
+        finally:
+            os.close(folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def tracked_iteration(folder: Path) -> int | None:
-    """What the tracker names; None when there is no tracker. Raises CheckpointError when it is damaged."""
+    """What the tracker names; None when there is no tracker. Raises CheckpointError when it names no iteration."""
+    path = folder / TRACKER
     try:
-        text = (folder / TRACKER).read_text().strip()
+        text = path.read_text(errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError):
-        text = ""
-    if not text.isdigit() or int(text) <= 0:
-        raise CheckpointError(f"error parsing metadata file {folder / TRACKER}")
-    return int(text)
+    except OSError as error:
+        raise CheckpointError(f"could not read {path}: {error.strerror}") from None
+    try:
+        iteration = int(text)
+    except ValueError:
+        raise CheckpointError(f"ERROR: Invalid metadata file {path}. Exiting") from None
+    if iteration <= 0:
+        raise CheckpointError(f"error parsing metadata file {path}")
+    return iteration
 
 
 def load(folder: Path, iteration: int) -> State:
@@ -88,22 +145,44 @@ def load(folder: Path, iteration: int) -> State:
     path = file_of(folder, iteration)
     try:
         with zipfile.ZipFile(path) as archive:
-            arguments, state = (json.loads(archive.read(name)) for name in ("args.json", "state.json"))
-            groups: dict[str, Weights] = {"model": {}, "exp_avg": {}, "exp_avg_sq": {}}
-            for member in archive.namelist():
-                group, _, name = member.partition("/")
-                if group in groups:
-                    array = np.lib.format.read_array(io.BytesIO(archive.read(member)), allow_pickle=False)
-                    groups[group][name.removesuffix(".npy")] = array
+            arguments, values = (json.loads(archive.read(name)) for name in ("args.json", "state.json"))
+            sizes = weight_shapes(Shape.of(arguments))
+            groups = [{name: _array(archive, group, name, sizes[name]) for name in sizes} for group in GROUPS]
+        state = State(
+            int(values["iteration"]),
+            int(values["consumed_train_samples"]),
+            int(values["step"]),
+            *groups,
+            scheduler=dict(values["opt_param_scheduler"]),
+            merges=[(int(first), int(second)) for first, second in values["merges"]],
+            arguments=arguments,
+        )
+        state.tokenizer()
     except FileNotFoundError:
-        raise CheckpointError(f"could not load the checkpoint: {path} is missing") from None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise CheckpointError(f"could not load the checkpoint {path}: {error}") from None
-    return State(
-        int(state["iteration"]),
-        int(state["consumed_samples"]),
-        groups["model"],
-        groups["exp_avg"],
-        groups["exp_avg_sq"],
-        arguments,
-    )
+        raise CheckpointError(f"could not load the checkpoint {path}: there is no such file") from None
+    except KeyError as error:
+        raise CheckpointError(f"could not load the checkpoint {path}: it holds no {error.args[0]}") from None
+    except UNREADABLE as error:
+        raise CheckpointError(
+            f"could not load the checkpoint {path}: {error or type(error).__name__}"
+        ) from None
+    return state
+
+
+def check_arguments(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises CheckpointError, in Megatron-LM's words, where a run's arguments do not fit a checkpoint's."""
+    for name in MUST_MATCH:
+        if stored.get(name) != wanted[name]:
+            raise CheckpointError(
+                f"{name} value from checkpoint ({stored.get(name)}) is not equal to the input argument value ({wanted[name]})."
+            )
+
+
+def _array(archive: zipfile.ZipFile, group: str, name: str, size: tuple[int, ...]) -> Any:
+    member = archive.getinfo(f"{group}/{name}.npy")
+    if member.file_size > 4 * int(np.prod(size)) + 4096:
+        raise ValueError(f"{member.filename} is larger than the model")
+    array = np.lib.format.read_array(io.BytesIO(archive.read(member)), allow_pickle=False)
+    if array.shape != size or array.dtype != DTYPE:
+        raise ValueError(f"{member.filename} is {array.dtype}{list(array.shape)}, not float32{list(size)}")
+    return array

@@ -1,75 +1,93 @@
-"""Ranks that average: one alone, or those of MPI."""
+"""Ranks that work together: one alone, or those of MPI."""
 
-# pyright: standard, reportMissingTypeStubs=false, reportMissingImports=false
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
 
 
 class Collective(Protocol):
-    rank: int
-    size: int
+    """What data parallelism needs. All ranks call the same methods in the same order."""
 
-    def mean(self, values: np.ndarray) -> np.ndarray:
-        """The mean over all ranks, the same on each."""
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    def sum(self, values: Vector) -> Vector:
+        """The sum over all ranks, the same on each."""
         ...
 
-    def any(self, flag: bool) -> bool:
-        """Whether some rank says so."""
+    def gather(self, value: float) -> list[float]:
+        """The value of each rank, on every rank; nobody goes on before all have called."""
         ...
 
-    def barrier(self) -> None: ...
+    def abort(self, status: int) -> None:
+        """End the other ranks, which would wait for this one for ever."""
+        ...
 
 
 class Alone:
     rank, size = 0, 1
 
-    def mean(self, values: np.ndarray) -> np.ndarray:
+    def sum(self, values: Vector) -> Vector:
         return values
 
-    def any(self, flag: bool) -> bool:
-        return flag
+    def gather(self, value: float) -> list[float]:
+        return [value]
 
-    def barrier(self) -> None:
+    def abort(self, status: int) -> None:
         pass
 
 
 class Mpi:
-    """All ranks of an MPI job, through mpi4py."""
+    """All ranks of an MPI job, through mpi4py's communicator."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self.rank, self.size = world.Get_rank(), world.Get_size()
+        self.rank, self.size = int(world.Get_rank()), int(world.Get_size())
 
-    def mean(self, values: np.ndarray) -> np.ndarray:
+    def sum(self, values: Vector) -> Vector:
         total = np.empty_like(values)
-        self._world.Allreduce(np.ascontiguousarray(values), total)
-        return total / self.size
+        self._world.Allreduce(values, total)
+        return total
 
-    def any(self, flag: bool) -> bool:
-        return bool(self._world.allreduce(int(flag)))
+    def gather(self, value: float) -> list[float]:
+        return list(self._world.allgather(value))
 
-    def barrier(self) -> None:
-        self._world.Barrier()
+    def abort(self, status: int) -> None:
+        self._world.Abort(status)
+
+
+def announced_ranks(environment: Mapping[str, str]) -> int:
+    """How many ranks a launcher says it has started: mpirun, or srun where it serves MPI by PMIx."""
+    names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]
+    if "PMIX_RANK" in environment:
+        names.append("SLURM_STEP_NUM_TASKS")
+    found = [int(environment[name]) for name in names if environment.get(name, "").isdigit()]
+    return found[0] if found else 1
 
 
 def find_collective() -> Collective:
-    """MPI's where a launcher started several ranks; raises RuntimeError when they cannot talk to each other."""
-    announced = int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or 1)
+    """MPI's where a launcher started several ranks. Raises RuntimeError when they cannot talk to each other."""
+    announced = announced_ranks(os.environ)
     if announced == 1:
         return Alone()
     try:
-        from mpi4py import MPI  # pyright: ignore[reportMissingImports]
+        from mpi4py import MPI  # pyright: ignore
     except ImportError:
         raise RuntimeError(
-            f"{announced} ranks were started, but there is no mpi4py for them to talk through"
+            f"{announced} ranks were started, but this Python has no mpi4py for them to talk through"
         ) from None
-    collective = Mpi(MPI.COMM_WORLD)  # pyright: ignore
-    if collective.size != announced:
+    ranks = Mpi(MPI.COMM_WORLD)  # pyright: ignore
+    if ranks.size != announced:
         raise RuntimeError(
-            f"mpirun started {announced} ranks, but MPI sees {collective.size}: host and image carry different Open MPI"
+            f"mpirun started {announced} ranks, but MPI sees {ranks.size}: host and image carry different Open MPI"
         )
-    return collective
+    return ranks

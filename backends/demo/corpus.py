@@ -1,68 +1,130 @@
-"""Text to train on: what every Python carries, or a user's .jsonl; bytes are the tokens."""
+"""Text to train on: what every Python carries, or a user's .jsonl; its splits; its batches."""
 
-# pyright: standard, reportMissingTypeStubs=false, reportMissingImports=false
 from __future__ import annotations
 
+import importlib.util
 import json
 import pkgutil
-import pydoc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-EOD = 256  # end of document, after the 256 bytes
-VOCABULARY = 257
+from backends.demo.tokenizer import Tokenizer
 
+KEY = "text"  # as tools/preprocess_data.py of Megatron-LM expects
+READ_LIMIT = 32 * 2**20  # characters of a .jsonl; a tiny model learns nothing from more
+FEWEST = 2000  # characters that the help topics must have to be worth training on
 
-def documents(data_path: str | None, key: str = "text") -> list[str]:
-    """The documents of a .jsonl, or the topics of Python's own help. Raises ValueError with a sentence."""
-    if data_path is None:
-        return _help_topics()
-    found: list[str] = []
-    for number, line in enumerate(
-        Path(data_path).read_text(encoding="utf-8", errors="replace").splitlines(), 1
-    ):
-        if not line.strip():
-            continue
-        try:
-            text = json.loads(line)[key]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{data_path} line {number} is no JSON object with a {key!r}") from None
-        found.append(str(text))
-    if not found:
-        raise ValueError(f"{data_path} holds no document")
-    return found
+Tokens = npt.NDArray[np.int64]
 
 
-def _help_topics() -> list[str]:
-    """The language reference that pydoc carries; some distributions leave it out, then the docstrings of the library."""
+class CorpusError(Exception):
+    """There is nothing to train on; the text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    name: str
+    documents: list[str]
+    cut: bool = False  # whether the source holds more than was read
+
+
+def read_corpus(data_path: str | None) -> Corpus:
+    """The documents of a .jsonl, or Python's own help. Raises CorpusError."""
+    if data_path is not None:
+        return _read_jsonl(Path(data_path))
+    topics = help_topics()
+    return Corpus("pydoc_data.topics", topics) if topics else Corpus("docstrings", standard_docstrings())
+
+
+def _read_jsonl(path: Path) -> Corpus:
+    documents: list[str] = []
+    size = 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                documents.append(_document(path, number, line))
+                size += len(documents[-1])
+                if size > READ_LIMIT:
+                    return Corpus(path.name, documents, cut=True)
+    except OSError as error:
+        raise CorpusError(f"--data-path {path}: {error.strerror}") from None
+    if not size:
+        raise CorpusError(f"--data-path {path} holds no text")
+    return Corpus(path.name, documents)
+
+
+def _document(path: Path, number: int, line: str) -> str:
+    try:
+        text = json.loads(line)[KEY]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        text = None
+    if not isinstance(text, str):
+        raise CorpusError(f'--data-path {path}: line {number} is no JSON object like {{"{KEY}": "…"}}')
+    return text
+
+
+def help_topics() -> list[str]:
+    """The language reference that pydoc carries (about 0.5 MB); nothing where a distribution leaves it out."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        names = [module.name for module in pkgutil.iter_modules() if not module.name.startswith("_")]
-        return [
-            text for name in names[:200] if (text := pydoc.splitdoc(str(pydoc.locate(name).__doc__ or ""))[1])
-        ]
-    return [str(topics[name]) for name in sorted(topics)]
+        return []
+    texts = [str(topics[name]) for name in sorted(topics)]
+    return texts if sum(map(len, texts)) >= FEWEST else []
 
 
-def tokenize(texts: list[str]) -> np.ndarray:
-    """One array of token ids (int16), each document followed by `EOD`."""
-    parts = [np.frombuffer(text.encode("utf-8"), np.uint8).astype(np.int16) for text in texts]
-    end = np.array([EOD], np.int16)
-    return np.concatenate([piece for part in parts for piece in (part, end)])
+def standard_docstrings() -> list[str]:
+    """The sources' own words: docstrings of the standard library, read without importing anything."""
+    return [text for text in map(_docstrings, _standard_sources()) if len(text) > 200]
 
 
-def split_tokens(tokens: np.ndarray, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Train, validation and test, by shares such as "949,50,1" (Megatron's `--split`)."""
-    shares = np.array([float(part) for part in split.split(",")] + [0, 0])[:3]
-    if shares[0] <= 0:
-        raise ValueError(f"--split {split} leaves nothing to train on")
+def _standard_sources() -> Iterator[Path]:
+    folder = Path(json.__file__).parent.parent
+    for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda module: module.name):
+        spec = importlib.util.spec_from_file_location(module.name, folder / f"{module.name}.py")
+        if spec and spec.origin and Path(spec.origin).is_file():
+            yield Path(spec.origin)
+
+
+def _docstrings(source: Path) -> str:
+    import ast
+
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, places)]
+    return "\n\n".join(text for text in found if text)
+
+
+def tokenize(tokenizer: Tokenizer, documents: Sequence[str]) -> Tokens:
+    """All documents as one array of ids, each followed by `eod`."""
+    return np.array([token for text in documents for token in [*tokenizer.tokenize(text), tokenizer.eod]])
+
+
+def split_tokens(tokens: Tokens, split: str) -> tuple[Tokens, Tokens, Tokens]:
+    """Train, validation and test, one after the other, by shares such as "949,50,1" (Megatron's `--split`)."""
+    try:
+        shares = np.array([float(part) for part in split.split(",")] + [0.0, 0.0])[:3]
+    except ValueError:
+        raise CorpusError(f"--split {split!r} is no list of numbers such as 949,50,1") from None
+    if not np.isfinite(shares).all() or (shares < 0).any() or shares[0] <= 0:
+        raise CorpusError(f"--split {split!r} leaves nothing to train on")
     ends = np.round(np.cumsum(shares / shares.sum()) * len(tokens)).astype(int)
     return tokens[: ends[0]], tokens[ends[0] : ends[1]], tokens[ends[1] :]
 
 
-def batch(tokens: np.ndarray, length: int, size: int, seed: int, number: int) -> np.ndarray:
-    """Batch `number` (size × (length + 1) ids): the same for every rank and after every resume, without any state."""
-    starts = np.random.default_rng([seed, number]).integers(0, len(tokens) - length, size)
-    return np.stack([tokens[start : start + length + 1] for start in starts]).astype(np.int64)
+def sample(tokens: Tokens, length: int, seed: int, number: int) -> Tokens:
+    """Sample `number`: `length` + 1 ids from a place that follows from seed and number alone.
+
+    So every rank, every resume and every batch size draws the same samples in the same order, without any state.
+    """
+    start = int(np.random.default_rng([seed, number]).integers(0, len(tokens) - length))
+    return tokens[start : start + length + 1]

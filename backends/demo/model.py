@@ -1,121 +1,140 @@
-"""A GPT, tiny but whole: learned positions, causal self-attention, squared ReLU, layer norm. Gradients come from autograd."""
+"""A GPT, tiny but whole: learned positions, causal self-attention, layer norm, GELU or SwiGLU. Autograd differentiates it.
 
-# pyright: standard, reportMissingTypeStubs=false, reportMissingImports=false
+One sample at a time: on a CPU its arrays stay in the cache, and no result depends on how samples are spread over ranks.
+"""
+
+# pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
 from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from autograd import value_and_grad
-from autograd.tracer import getval
+import numpy.typing as npt
 
-anp: Any = importlib.import_module(
-    "autograd.numpy"
-)  # its functions are made at import: no checker can see them
+# Autograd makes the functions of its numpy at import, where no type checker can see them.
+anp: Any = importlib.import_module("autograd.numpy")
+autograd: Any = importlib.import_module("autograd")
+getval: Any = importlib.import_module("autograd.tracer").getval
 
-Weights: TypeAlias = dict[str, Any]  # name → array (float64)
+Array: TypeAlias = npt.NDArray[np.floating[Any]]
+Tokens: TypeAlias = npt.NDArray[np.int64]
+Weights: TypeAlias = dict[str, Array]  # Megatron-LM's names; matrices are input × output
+DTYPE = np.float32
+EPSILON = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    layers: int
-    hidden: int
-    heads: int
-    positions: int
-    vocabulary: int  # padded
+    """Sizes of the model, from Megatron's arguments of the same names."""
 
-    @property
-    def in_layers(self) -> int:
-        """Parameters in the transformer layers, the final norm included."""
-        return self.layers * (12 * self.hidden**2 + 13 * self.hidden) + 2 * self.hidden
+    num_layers: int
+    hidden_size: int
+    ffn_hidden_size: int
+    num_attention_heads: int
+    max_position_embeddings: int
+    padded_vocab_size: int
+    swiglu: bool = False
 
-    @property
-    def in_embeddings(self) -> int:
-        return (self.vocabulary + self.positions) * self.hidden
+    @staticmethod
+    def of(arguments: Mapping[str, Any]) -> Shape:
+        """From a run's arguments, as a checkpoint stores them. Raises KeyError when one is missing."""
+        return Shape(**{name: arguments[name] for name in Shape.__slots__})
 
 
-def initial(shape: Shape, seed: int, std: float = 0.02) -> Weights:
-    """Random weights: normal with `std`, divided by sqrt(2 × layers) where a residual ends, as Megatron does."""
-    rng = np.random.default_rng(seed)
-    h, scaled = shape.hidden, std / math.sqrt(2 * shape.layers)
-    weights: Weights = {
-        "embedding.word_embeddings": rng.normal(0, std, (shape.vocabulary, h)),
-        "embedding.position_embeddings": rng.normal(0, std, (shape.positions, h)),
-        "decoder.final_layernorm.weight": np.ones(h),
-        "decoder.final_layernorm.bias": np.zeros(h),
+def weight_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every weight, in the order in which they are drawn and flattened."""
+    hidden, wide = shape.hidden_size, shape.ffn_hidden_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding.word_embeddings.weight": (shape.padded_vocab_size, hidden),
+        "embedding.position_embeddings.weight": (shape.max_position_embeddings, hidden),
     }
-    for i in range(shape.layers):
-        name = f"decoder.layers.{i}."
-        weights |= {
-            name + "input_layernorm.weight": np.ones(h),
-            name + "input_layernorm.bias": np.zeros(h),
-            name + "linear_qkv.weight": rng.normal(0, std, (h, 3 * h)),
-            name + "linear_qkv.bias": np.zeros(3 * h),
-            name + "linear_proj.weight": rng.normal(0, scaled, (h, h)),
-            name + "linear_proj.bias": np.zeros(h),
-            name + "pre_mlp_layernorm.weight": np.ones(h),
-            name + "pre_mlp_layernorm.bias": np.zeros(h),
-            name + "linear_fc1.weight": rng.normal(0, std, (h, 4 * h)),
-            name + "linear_fc1.bias": np.zeros(4 * h),
-            name + "linear_fc2.weight": rng.normal(0, scaled, (4 * h, h)),
-            name + "linear_fc2.bias": np.zeros(h),
-        }
+    for layer in range(shape.num_layers):
+        name = f"decoder.layers.{layer}."
+        for part, rows, columns in (
+            ("input_layernorm", 0, hidden),
+            ("self_attention.linear_qkv", hidden, 3 * hidden),
+            ("self_attention.linear_proj", hidden, hidden),
+            ("pre_mlp_layernorm", 0, hidden),
+            ("mlp.linear_fc1", hidden, 2 * wide if shape.swiglu else wide),
+            ("mlp.linear_fc2", wide, hidden),
+        ):
+            shapes[f"{name}{part}.weight"] = (rows, columns) if rows else (columns,)
+            shapes[f"{name}{part}.bias"] = (columns,)
+    shapes["decoder.final_layernorm.weight"] = shapes["decoder.final_layernorm.bias"] = (hidden,)
+    return shapes
+
+
+def initial(shape: Shape, seed: int, std: float) -> Weights:
+    """Random weights: normal with `std`, divided by sqrt(2 × layers) where a residual branch ends, as Megatron's."""
+    rng = np.random.default_rng(seed)
+    scaled = std / math.sqrt(2 * shape.num_layers)
+    weights: Weights = {}
+    for name, size in weight_shapes(shape).items():
+        if len(size) > 1:
+            spread = scaled if name.endswith(("linear_proj.weight", "linear_fc2.weight")) else std
+            weights[name] = rng.normal(0, spread, size).astype(DTYPE)
+        else:
+            weights[name] = np.full(size, name.endswith("norm.weight"), DTYPE)
     return weights
 
 
-def _norm(x: Any, weight: Any, bias: Any) -> Any:
+def _norm(x: Any, weights: Any, name: str) -> Any:
     centred = x - anp.mean(x, axis=-1, keepdims=True)
-    return centred / anp.sqrt(anp.mean(centred * centred, axis=-1, keepdims=True) + 1e-5) * weight + bias
+    variance = anp.mean(centred * centred, axis=-1, keepdims=True)
+    return centred / anp.sqrt(variance + EPSILON) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
-def _squared_relu(x: Any) -> Any:
-    positive = anp.maximum(x, 0.0)
-    return positive * positive
+def _linear(x: Any, weights: Any, name: str) -> Any:
+    return anp.dot(x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
 
 
-def _attention(x: Any, weights: Weights, name: str, heads: int) -> Any:
-    size, length, hidden = x.shape
-    qkv = anp.dot(x, weights[name + "linear_qkv.weight"]) + weights[name + "linear_qkv.bias"]
-    qkv = anp.transpose(anp.reshape(qkv, (size, length, 3, heads, hidden // heads)), (2, 0, 3, 1, 4))
-    scores = anp.matmul(qkv[0], anp.swapaxes(qkv[1], -1, -2)) / math.sqrt(hidden // heads)
-    scores = scores + np.triu(np.full((length, length), -1e9), 1)
-    scores = anp.exp(scores - np.max(getval(scores), axis=-1, keepdims=True))
-    mixed = anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), qkv[2])
-    mixed = anp.reshape(anp.transpose(mixed, (0, 2, 1, 3)), (size, length, hidden))
-    return anp.dot(mixed, weights[name + "linear_proj.weight"]) + weights[name + "linear_proj.bias"]
-
-
-def log_probabilities(weights: Weights, tokens: np.ndarray, shape: Shape) -> Any:
-    """Of each next token: `tokens` size × length → size × length × vocabulary."""
-    x = (
-        weights["embedding.word_embeddings"][tokens]
-        + weights["embedding.position_embeddings"][: tokens.shape[1]]
+def _attention(x: Any, weights: Any, name: str, heads: int) -> Any:
+    length, hidden = x.shape
+    width = hidden // heads
+    query, key, value = (
+        anp.transpose(anp.reshape(part, (length, heads, width)), (1, 0, 2))
+        for part in anp.split(_linear(x, weights, f"{name}.linear_qkv"), 3, axis=1)
     )
-    for i in range(shape.layers):
-        name = f"decoder.layers.{i}."
-        x = x + _attention(
-            _norm(x, weights[name + "input_layernorm.weight"], weights[name + "input_layernorm.bias"]),
-            weights,
-            name,
-            shape.heads,
-        )
-        y = _norm(x, weights[name + "pre_mlp_layernorm.weight"], weights[name + "pre_mlp_layernorm.bias"])
-        y = _squared_relu(anp.dot(y, weights[name + "linear_fc1.weight"]) + weights[name + "linear_fc1.bias"])
-        x = x + anp.dot(y, weights[name + "linear_fc2.weight"]) + weights[name + "linear_fc2.bias"]
-    x = _norm(x, weights["decoder.final_layernorm.weight"], weights["decoder.final_layernorm.bias"])
-    logits = anp.dot(x, anp.transpose(weights["embedding.word_embeddings"]))
-    logits = logits - np.max(getval(logits), axis=-1, keepdims=True)  # a constant shift changes no gradient
+    scores = anp.matmul(query * (1 / math.sqrt(width)), anp.transpose(key, (0, 2, 1)))
+    scores = scores + np.triu(np.full((length, length), -1e9, DTYPE), 1)
+    scores = anp.exp(scores - np.max(getval(scores), axis=-1, keepdims=True))  # a shift changes no gradient
+    mixed = anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), value)
+    mixed = anp.reshape(anp.transpose(mixed, (1, 0, 2)), (length, hidden))
+    return _linear(mixed, weights, f"{name}.linear_proj")
+
+
+def _mlp(x: Any, weights: Any, name: str, swiglu: bool) -> Any:
+    wide = _linear(x, weights, f"{name}.linear_fc1")
+    if swiglu:
+        gate, wide = anp.split(wide, 2, axis=1)
+        wide = gate / (1 + anp.exp(-gate)) * wide
+    else:  # GELU, in the approximation of Megatron's bias_gelu
+        wide = wide * (0.5 + 0.5 * anp.tanh(0.79788456 * wide * (1 + 0.044715 * wide * wide)))
+    return _linear(wide, weights, f"{name}.linear_fc2")
+
+
+def log_probabilities(weights: Any, tokens: Tokens, shape: Shape) -> Any:
+    """Of each next token, given `tokens` (length) up to there: length × vocabulary."""
+    embedding = weights["embedding.word_embeddings.weight"]
+    x = embedding[tokens] + weights["embedding.position_embeddings.weight"][: len(tokens)]
+    for layer in range(shape.num_layers):
+        name = f"decoder.layers.{layer}."
+        normed = _norm(x, weights, f"{name}input_layernorm")
+        x = x + _attention(normed, weights, f"{name}self_attention", shape.num_attention_heads)
+        x = x + _mlp(_norm(x, weights, f"{name}pre_mlp_layernorm"), weights, f"{name}mlp", shape.swiglu)
+    logits = anp.dot(_norm(x, weights, "decoder.final_layernorm"), anp.transpose(embedding))
+    logits = logits - np.max(getval(logits), axis=-1, keepdims=True)
     return logits - anp.log(anp.sum(anp.exp(logits), axis=-1, keepdims=True))
 
 
-def loss(weights: Weights, batch: np.ndarray, shape: Shape) -> Any:
-    """Mean over all tokens of -log p(next token). `batch`: size × (length + 1)."""
-    found = log_probabilities(weights, batch[:, :-1], shape)
-    size, length = batch[:, 1:].shape
-    return -anp.mean(found[np.arange(size)[:, None], np.arange(length), batch[:, 1:]])
+def loss(weights: Any, sample: Tokens, shape: Shape) -> Any:
+    """Mean over the sample (length + 1 ids) of -log p(next token)."""
+    found = log_probabilities(weights, sample[:-1], shape)
+    return -anp.mean(found[np.arange(len(sample) - 1), sample[1:]])
 
 
-loss_and_gradient: Any = value_and_grad(loss)  # pyright: ignore[reportCallIssue]
+loss_and_gradient: Any = autograd.value_and_grad(loss)  # (weights, sample, shape) → (loss, weights' gradient)
