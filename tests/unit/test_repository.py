@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends import resources
+from tui.cli import COMMANDS
 
 TOP = Path(__file__).resolve().parents[2]
 # Files that quote other machines' paths on purpose: logs and what was copied from them.
@@ -74,6 +75,11 @@ def test_readme_shows_both_commands_in_one_line_each_and_links_to_what_exists():
         assert block is not None and block[1].count("\n") == 1, name
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", readme) if "://" not in link]
     assert [link for link in links if not (TOP / link).exists()] == []
+
+
+def test_readme_names_every_command():
+    words = set(re.findall(r"`(?:mdk-tui )?([a-z]+)", (TOP / "README.md").read_text()))
+    assert set(COMMANDS) - words == set()
 
 
 @pytest.mark.parametrize("name", ["patches", "singularity"])
