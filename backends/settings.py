@@ -53,32 +53,11 @@ class MpiSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmSettings:
-    """[slurm]: what sbatch is told. Empty: not told."""
-
-    account: str = ""
-    partition: str = ""
-    reservation: str = ""
-    time: str = ""
-    options: tuple[str, ...] = ()
-    starter: str = "mpirun"  # mpirun or srun inside the job
-
-
-@dataclass(frozen=True, slots=True)
-class PromptSettings:
-    """[prompt]"""
-
-    enter_sends: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
     mpi: MpiSettings = field(default_factory=MpiSettings)
-    slurm: SlurmSettings = field(default_factory=SlurmSettings)
-    prompt: PromptSettings = field(default_factory=PromptSettings)
 
 
 SECTIONS: dict[str, type[Any]] = typing.get_type_hints(Settings)

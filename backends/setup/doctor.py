@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
+from backends.launch.ports import is_free
 from backends.setup.step import Finding, Site
 from backends.setup.steps import STEPS
 
@@ -106,7 +106,7 @@ def _process(row: str) -> str:
 
 
 def check_ports(site: Site) -> Finding:
-    taken = [f"{port} ({use})" for port, use in PORTS.items() if not port_is_free(port)]
+    taken = [f"{port} ({use})" for port, use in PORTS.items() if not is_free(port)]
     if taken:
         return Finding(
             "ports",
@@ -115,17 +115,6 @@ def check_ports(site: Site) -> Finding:
             "A launch chooses a free port; find the owner with `ss -ltnp`.",
         )
     return Finding("ports", "ok", f"free: {', '.join(map(str, PORTS))}")
-
-
-def port_is_free(port: int) -> bool:
-    """Whether a server could listen on `port` of this machine."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 def check_shared_memory(site: Site) -> Finding:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from backends.launch.image import find_singularity, workspace_image
 from backends.settings import Settings
 from backends.setup.programs import Programs
 from backends.workspace import Workspace
@@ -81,24 +82,12 @@ class Site:
 
     @property
     def image(self) -> Path:
-        named = self.settings.image.path
-        return (
-            self.workspace.root / Path(named).expanduser()
-            if named
-            else self.workspace.megatron / "pytorch.sif"
-        )
+        return workspace_image(self.workspace, self.settings.image)
 
     @property
     def singularity(self) -> str | None:
-        """Where `singularity` is: from settings, PATH, or where these servers have it outside PATH."""
-        named = self.settings.image.singularity
-        if named:
-            return named
-        return (
-            self.programs.find("singularity")
-            or self.programs.find("apptainer")
-            or self.programs.find("/opt/singularity/bin/singularity")
-        )
+        """How to call it; None where there is none."""
+        return find_singularity(self.settings.image, self.programs.find)
 
 
 class Step(Protocol):

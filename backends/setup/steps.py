@@ -10,7 +10,7 @@ from backends.setup.image_step import ImageStep
 from backends.setup.megatron_step import MegatronStep
 from backends.setup.mpi_step import MpiStep
 from backends.setup.patches_step import PatchesStep
-from backends.setup.step import Finding, Site, Step
+from backends.setup.step import Step
 from backends.setup.workspace_step import WorkspaceStep
 
 STEPS: tuple[Step, ...] = (WorkspaceStep(), MegatronStep(), ImageStep(), MpiStep(), DataStep(), PatchesStep())
@@ -25,7 +25,3 @@ def find_step(name: str) -> Step:
     raise UserError(
         f"There is no step {name!r}.", f"Did you mean {near[0]!r}?" if near else f"Steps: {names}.", status=2
     )
-
-
-def look_at_all(site: Site) -> list[Finding]:
-    return [step.look(site) for step in STEPS]
