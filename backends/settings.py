@@ -53,11 +53,19 @@ class MpiSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """[notify]: who is told. `{subject}` in `command` becomes the news in one line; more comes on standard input."""
+
+    command: tuple[str, ...] = ()  # e.g. ["mail", "-s", "{subject}", "me@example.org"]
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
     mpi: MpiSettings = field(default_factory=MpiSettings)
+    notify: NotifySettings = field(default_factory=NotifySettings)
 
 
 SECTIONS: dict[str, type[Any]] = typing.get_type_hints(Settings)

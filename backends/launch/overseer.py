@@ -93,19 +93,21 @@ class Overseer:
         self._request: StopRequest | None = None
         self._stop: Stop | None = None
         self._reason: str | None = None
+        self._fault: str | None = None
 
     def run(self) -> None:
         while self._job.lives():
             self._look(time.monotonic())
             self._job.wait(POLL)
-        for sidecar in self._sidecars:
-            sidecar.close()
         self._sweep()
         while self._read():
             pass
         with self._surviving():
             self._reader.finish()
         final = self._final()
+        for sidecar in self._sidecars:
+            with self._surviving("a sidecar failed at the end"):
+                sidecar.close(final)
         while not self._state_file.write(final):
             time.sleep(HEARTBEAT)  # a full disk: someone will make room, and then wants to know the end
         drop_request(self._folder)
@@ -127,9 +129,11 @@ class Overseer:
             self._reason = None  # what a stop was withheld for is over
         if self._stop and (deed := self._stop.due(now)):
             self._act(deed)
+        present = self._present(now)
         for sidecar in self._sidecars:
-            sidecar.look()
-        self._state_file.offer(self._present(now))
+            with self._surviving("a sidecar failed"):
+                sidecar.look(present)
+        self._state_file.offer(present)
 
     def _read(self) -> int:
         with self._surviving():
@@ -137,12 +141,16 @@ class Overseer:
         return 1  # that piece was not understood; the next may be
 
     @contextlib.contextmanager
-    def _surviving(self) -> Generator[None, None, None]:
-        """A fault in reading a log must not leave a job of weeks without the one who can stop it."""
+    def _surviving(self, what: str = "the log is not understood") -> Generator[None, None, None]:
+        """A fault in what stands beside a job of weeks must not leave it without the one who can stop it."""
         try:
             yield
         except Exception as error:
-            self._state_file.say(f"the log is not understood: {error!r}")
+            if (
+                words := f"{what}: {error!r}"
+            ) != self._fault:  # twice a second, for weeks, would fill the disk
+                self._state_file.say(words)
+            self._fault = words
 
     def _obey(self, request: StopRequest | None, now: float) -> None:
         if request is None or request == self._request:

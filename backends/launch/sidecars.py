@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from backends.launch.notification import Notifier
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from backends.runs.processes import MARK
+from backends.runs.state import RunState
+from backends.settings import read_settings
 from backends.telemetry.collector import Collector
 from backends.telemetry.wire import encode
+from backends.workspace import Workspace
 
 INTERVAL = 5.0  # s between two lines of telemetry.jsonl
+RESTARTS = 5  # of a companion that fails
+RESTART_PAUSE = 30.0  # s
 
 
 class Sidecar(Protocol):
-    def look(self) -> None:
-        """Called at each look at the job; must not wait."""
+    def look(self, state: RunState) -> None:
+        """Called at each look at the job, twice a second, with how it does; must not wait."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, final: RunState) -> None:
+        """The job has ended, as `final` says; state.json will say so next. Must not wait either."""
+        ...
 
 
 class Telemetry:
@@ -28,7 +44,7 @@ class Telemetry:
         self._file = file
         self._collector = collector
 
-    def look(self) -> None:
+    def look(self, state: RunState) -> None:
         snapshot = self._collector.next(timeout=0)
         if snapshot is None:
             return
@@ -36,5 +52,79 @@ class Telemetry:
         with contextlib.suppress(OSError), self._file.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def close(self) -> None:
+    def close(self, final: RunState) -> None:
         self._collector.close()
+
+
+class Companion:
+    """A sidecar that may wait, in a process of its own: `python -m MODULE RUNDIR WORKSPACE`.
+
+    It reads the run's files and leaves by itself after state.json says that the run is over. It takes a lock in the run
+    folder (`backends.files.hold_lock`) and leaves with status 0 when another has it: it outlives a supervisor that is
+    killed, and the next supervisor starts one more. One that fails is started again, `RESTARTS` times.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: dict[str, str],
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._command, self._environment, self._say, self._clock = command, environment, say, clock
+        self._failures = 0
+        self._again_at: float | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start()
+
+    def look(self, state: RunState) -> None:
+        if self._process is not None and (status := self._process.poll()) is not None:
+            self._process = None
+            if status != 0:
+                self._failures += 1
+                self._say(f"{self._command[-3]} ended with status {status}")
+                if self._failures <= RESTARTS:
+                    self._again_at = self._clock() + RESTART_PAUSE
+        if self._again_at is not None and self._clock() >= self._again_at:
+            self._again_at = None
+            self._start()
+
+    def close(self, final: RunState) -> None:
+        """It has yet to read the end, and needs no one for it."""
+
+    def _start(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # its errors go where the supervisor's go, to supervisor.log
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._say(f"{self._command[-3]} could not be started: {error.strerror}")
+
+
+def companion(module: str, folder: RunFolder, workspace: Workspace, say: Callable[[str], None]) -> Companion:
+    """`module` beside the run. Without the run's mark in its environment: it is no part of the job."""
+    command = (sys.executable, "-m", module, str(folder.path), str(workspace.root))
+    return Companion(command, {name: value for name, value in os.environ.items() if name != MARK}, say)
+
+
+def sidecars_of(
+    folder: RunFolder, plan: RunPlan, workspace: Workspace, state: RunState, say: Callable[[str], None]
+) -> list[Sidecar]:
+    """Those of a run that is in `state`. What cannot be had is said and left out."""
+    sidecars: list[Sidecar] = []
+    try:
+        sidecars.append(Telemetry(folder.telemetry, Collector(INTERVAL)))
+    except OSError as error:
+        say(f"no telemetry: {error.strerror}")
+    try:
+        settings = read_settings(workspace.settings)
+    except Exception as error:  # a run that is adopted has started with settings that were good
+        say(f"settings: {error}")
+        return sidecars
+    if settings.notify.command:
+        sidecars.append(Notifier(folder.name, plan, state, settings.notify, say))
+    return sidecars

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import secrets
@@ -21,10 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.files import hold_lock
 from backends.launch.commands import commands, launcher_of
 from backends.launch.job import Job, start_job
 from backends.launch.overseer import Overseer, StateFile, iso
-from backends.launch.sidecars import Sidecar
+from backends.launch.sidecars import sidecars_of
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK, find_process, session_of_mark, this_machine
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
     """Start the run's job, or adopt it; None when there is another supervisor already. Raises UserError."""
-    if not _lock(folder):
+    if not hold_lock(folder.path / "supervisor.lock"):  # one supervisor a run
         return None
     plan = folder.plan()
     state = folder.state()
@@ -80,7 +80,8 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
         job, first = _adopt(folder, first)
     state_file = StateFile(folder, first, say)
     state_file.write(first)
-    return Overseer(folder, plan, launcher_of(plan), job, state_file, _sidecars(folder))
+    sidecars = sidecars_of(folder, plan, workspace, first, say)
+    return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars)
 
 
 def _start(folder: RunFolder, plan: RunPlan, workspace: Workspace, first: RunState) -> tuple[Job, RunState]:
@@ -108,29 +109,6 @@ def _adopt(folder: RunFolder, state: RunState) -> tuple[Job, RunState]:
         state = dataclasses.replace(state, leader=leader, job=main_process)
     say("adopted: the supervisor before was gone")
     return Job(folder, state.mark, state.job, state.leader), state
-
-
-def _sidecars(folder: RunFolder) -> list[Sidecar]:
-    from backends.launch.sidecars import INTERVAL, Telemetry
-    from backends.telemetry.collector import Collector
-
-    try:
-        return [Telemetry(folder.telemetry, Collector(INTERVAL))]
-    except OSError as error:
-        say(f"no telemetry: {error.strerror}")
-        return []
-
-
-def _lock(folder: RunFolder) -> bool:
-    """One supervisor a run, for as long as this process lives. True too where the file system knows no locks."""
-    try:
-        descriptor = os.open(folder.path / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _new_mark(folder: RunFolder) -> str:

@@ -1,0 +1,102 @@
+"""A word to a person who sleeps: the command of [notify] is called when a run fails, ends, or needs someone."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+from backends.runs.plan import RunPlan
+from backends.runs.state import RunState
+from backends.settings import NotifySettings
+from backends.text import clean, clean_line
+
+LIMIT = 60.0  # s that the command may take
+SUBJECT = "{subject}"  # in an argument of the command: the news in a line
+LONGEST = 200  # characters of a subject
+
+
+def news(before: RunState, now: RunState) -> Iterator[str]:
+    """What a person would want to know of the way from `before` to `now`, the weightiest last."""
+    if now.signs.error and now.signs.error != before.signs.error and not now.over:
+        yield f"an error is in the log: {now.signs.error}"
+    if now.signs.nan_alert and now.signs.nan_alert != before.signs.nan_alert:
+        yield now.signs.nan_alert
+    if now.reason and now.reason != before.reason and not now.over:
+        yield now.reason
+    if now.over and not before.over:
+        iteration = f" at iteration {now.iteration:,}" if now.iteration is not None else ""
+        if now.phase == "finished":
+            yield f"finished{iteration}"
+        else:
+            yield f"{now.phase}{iteration}: {now.reason or 'no reason is known'}"
+
+
+class Notifier:
+    """Calls the command for each piece of news, one at a time and never waiting for it."""
+
+    def __init__(
+        self,
+        run: str,
+        plan: RunPlan,
+        state: RunState,
+        settings: NotifySettings,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run, self._title, self._before = run, plan.title, state
+        self._settings, self._say, self._clock = settings, say, clock
+        self._waiting: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+
+    def look(self, state: RunState) -> None:
+        self._note(state)
+        if self._process is not None and not self._over(self._process):
+            return
+        if self._waiting:
+            self._send([self._waiting.pop(0)])
+
+    def close(self, final: RunState) -> None:
+        """All that is left in one message: nobody is there to send a second."""
+        self._note(final)
+        if self._waiting:
+            self._send(self._waiting)
+
+    def _note(self, state: RunState) -> None:
+        self._waiting += news(self._before, state)
+        self._before = state
+
+    def _over(self, process: subprocess.Popen[bytes]) -> bool:
+        status = process.poll()
+        if status is None and self._clock() - self._started > LIMIT:
+            process.kill()
+            status = process.wait()
+        if status is None:
+            return False
+        if status != 0:
+            self._say(f"the command of [notify] ended with status {status}")
+        self._process = None
+        return True
+
+    def _send(self, items: list[str]) -> None:
+        subject = clean_line(f"mdk-tui: {self._run} {items[-1]}", LONGEST)
+        lines = [f"{self._run}  {self._title}", *map(clean, items), f"mdk-tui attach {self._run}"]
+        words = [word.replace(SUBJECT, subject) for word in self._settings.command]
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._say(f"the command of [notify] could not be started: {error.strerror}")
+            return
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # it need not read; what it is told fits into a pipe
+            process.stdin.write(("\n".join(lines) + "\n").encode()[:4000])
+            process.stdin.close()
+        self._process, self._started = process, self._clock()
