@@ -60,12 +60,21 @@ class NotifySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptSettings:
+    """[prompt]: who answers, and how long it is waited for."""
+
+    url: str = ""  # "": the newest text server of the workspace that can answer
+    wait_minutes: float = 10.0  # for an answer: the queue before it included
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
     mpi: MpiSettings = field(default_factory=MpiSettings)
     notify: NotifySettings = field(default_factory=NotifySettings)
+    prompt: PromptSettings = field(default_factory=PromptSettings)
 
 
 SECTIONS: dict[str, type[Any]] = typing.get_type_hints(Settings)

@@ -3,32 +3,68 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+from backends.inference.request import Request, Token
 
 KEPT = 500  # turns read back
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`error` holds the sentence instead of an answer, where there was none. `at`: s since the epoch."""
+    """One server's answer to one prompt. `at`: s since the epoch; answers of several servers to one question share it.
+
+    `error` holds the sentence instead of an answer, or after half of one. `answered_by` says which checkpoint it was, in
+    words. `parent`: the `at` of the turn that this one was made from by regenerating, editing or branching.
+    """
 
     at: float
     server: str
-    prompt: str
+    request: Request
     continuation: str = ""
     error: str = ""
     seconds: float = 0.0
     tokens_per_second: float | None = None
-    parameters: str = ""
+    tokens: tuple[Token, ...] = ()
+    of_prompt: int = 0
+    answered_by: str = ""
+    parent: float | None = None
+
+    @property
+    def prompt(self) -> str:
+        return self.request.prompt
+
+    @property
+    def answer_tokens(self) -> tuple[Token, ...]:
+        return self.tokens[self.of_prompt :]
+
+    def as_json(self) -> dict[str, Any]:
+        parameters = asdict(self.request)
+        prompt = parameters.pop("prompt")
+        return {
+            **{name: getattr(self, name) for name in ("at", "server", "answered_by")},
+            "prompt": prompt,
+            **{
+                name: getattr(self, name)
+                for name in ("continuation", "error", "seconds", "tokens_per_second")
+            },
+            "parent": self.parent,
+            "parameters": parameters,
+            "of_prompt": self.of_prompt,
+            "tokens": [[token.text, token.logprob, token.alternatives] for token in self.tokens],
+        }
 
 
-def append(path: Path, turn: Turn) -> None:
+def append(path: Path, turns: Sequence[Turn]) -> None:
     """Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(turn), ensure_ascii=False) + "\n")
+    lines = "".join(json.dumps(turn.as_json(), ensure_ascii=False) + "\n" for turn in turns)
+    with path.open("ab") as file:
+        file.write(lines.encode(errors="replace"))
 
 
 def read(path: Path) -> list[Turn]:
@@ -40,14 +76,85 @@ def read(path: Path) -> list[Turn]:
     return [turn for line in lines if (turn := _turn(line)) is not None]
 
 
+def found(turns: Sequence[Turn], wanted: str) -> list[Turn]:
+    """The turns whose prompt or answer holds every word of `wanted`, newest first, whatever the case."""
+    needles = wanted.casefold().split()
+    return [
+        turn
+        for turn in reversed(turns)
+        if all(
+            needle in f"{turn.prompt}\n{turn.continuation}\n{turn.answered_by}".casefold()
+            for needle in needles
+        )
+    ]
+
+
 def _turn(line: bytes) -> Turn | None:
     try:
         value: Any = json.loads(line)
-        known = {name: item for name, item in cast("dict[str, Any]", value).items() if name in Turn.__slots__}
-        turn = Turn(**known)
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
-    texts = (turn.server, turn.prompt, turn.continuation, turn.error, turn.parameters)
-    numbers = (turn.at, turn.seconds, turn.tokens_per_second or 0.0)
-    fine = all(isinstance(text, str) for text in texts) and all(isinstance(n, int | float) for n in numbers)  # pyright: ignore[reportUnnecessaryIsInstance]
-    return turn if fine else None
+    if not isinstance(value, dict):
+        return None
+    known = cast("dict[str, Any]", value)
+    texts = {name: known.get(name, "") for name in ("server", "continuation", "error", "answered_by")}
+    at, prompt = _number(known.get("at"), float), known.get("prompt")
+    if at is None or not isinstance(prompt, str) or not all(isinstance(text, str) for text in texts.values()):
+        return None
+    tokens = known.get("tokens")
+    return Turn(
+        at=at,
+        request=_request(prompt, known.get("parameters")),
+        seconds=_number(known.get("seconds"), float) or 0.0,
+        tokens_per_second=_number(known.get("tokens_per_second"), float),
+        tokens=tuple(map(_token, cast("list[Any]", tokens))) if isinstance(tokens, list) else (),
+        of_prompt=_number(known.get("of_prompt"), int) or 0,
+        parent=_number(known.get("parent"), float),
+        **texts,
+    )
+
+
+def _request(prompt: str, parameters: Any) -> Request:
+    """What of the parameters makes sense; the rest is as if it had not been said."""
+    given = cast("dict[str, Any]", parameters) if isinstance(parameters, dict) else {}
+    default = Request(prompt)
+    values: dict[str, Any] = {}
+    for name in (field.name for field in fields(Request) if field.name not in ("prompt", "stop")):
+        usual: Any = getattr(default, name)
+        item = given.get(name)
+        whole = name == "seed" or type(usual) is int
+        fits = item if type(item) is (int if whole else bool) else None
+        fits = _number(item, float) if type(usual) is float else fits
+        values[name] = usual if fits is None else fits
+    stop = given.get("stop")
+    texts = (
+        tuple(text for text in cast("list[Any]", stop) if isinstance(text, str))
+        if isinstance(stop, list)
+        else ()
+    )
+    return Request(prompt, stop=texts, **values)
+
+
+def _token(value: Any) -> Token:
+    parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+    others = cast("list[Any]", parts[2]) if len(parts) > 2 and isinstance(parts[2], list) else []
+    return Token(
+        str(parts[0]) if parts else "",
+        _number(parts[1], float) if len(parts) > 1 else None,
+        tuple(pair for item in others if (pair := _pair(item)) is not None),
+    )
+
+
+def _pair(item: Any) -> tuple[str, float] | None:
+    pair = cast("list[Any]", item) if isinstance(item, list) else []
+    number = _number(pair[1], float) if len(pair) == 2 else None
+    return None if number is None else (str(pair[0]), number)
+
+
+def _number(value: Any, kind: type[Number]) -> Number | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return kind(value)
+    except (OverflowError, ValueError):  # a number of a thousand digits; an infinity as a whole number
+        return None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from backends.errors import UserError
+from backends.inference.connect import connect
+from backends.inference.megatron_api import MegatronClient
+from backends.inference.request import TextClient
 from backends.runs.catalog import RunInfo, runs
+from backends.settings import read_settings
 from backends.workspace import Workspace
 
 
 def text_servers(workspace: Workspace) -> list[RunInfo]:
-    """Servers that are not over, newest first; those that listen have an address."""
+    """Servers that are not over, newest first; those that can answer have an address."""
     return [info for info in runs(workspace) if info.kind == "serve" and not info.over]
 
 
 def ready_server(workspace: Workspace) -> RunInfo:
-    """The newest that listens. Raises UserError that says what there is instead."""
+    """The newest that can answer. Raises UserError that says what there is instead."""
     servers = text_servers(workspace)
     for info in servers:
         if info.address:
@@ -24,3 +28,16 @@ def ready_server(workspace: Workspace) -> RunInfo:
             "Try again soon; `mdk-tui status` shows it.",
         )
     raise UserError("No text server runs.", "Start one: mdk-tui serve CHECKPOINT, or name one with --url.")
+
+
+def clients(workspace: Workspace, urls: tuple[str, ...]) -> list[TextClient]:
+    """Those at `urls`; without any that of the settings (`prompt.url`), else the newest of the workspace that can answer.
+
+    Raises UserError.
+    """
+    settings = read_settings(workspace.settings).prompt
+    wait = 60 * settings.wait_minutes
+    named = urls or ((settings.url,) if settings.url else ())
+    if named:
+        return [connect(url, wait) for url in named]
+    return [MegatronClient(ready_server(workspace).address or "", wait)]

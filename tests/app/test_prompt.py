@@ -15,14 +15,14 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from backends.inference import history
-from backends.inference.client import Request
 from backends.inference.history import Turn
+from backends.inference.parameters import request_of
+from backends.inference.request import Request
 from backends.runs.watching import SeenRun
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
 from tui.glyphs import UNICODE
-from tui.screens import parameters
 from tui.screens.parameters import ParametersScreen
 from tui.screens.prompt import PromptField, PromptScreen, server_words, turn_text
 
@@ -133,7 +133,7 @@ async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServ
 async def test_up_recalls_what_was_asked_and_down_comes_back(tmp_path: Path) -> None:
     it = Prompting(tmp_path, None)
     for prompt in ("first", "second\nwith two lines", "first"):
-        history.append(it.file, Turn(1.0, "u", prompt, "…"))
+        history.append(it.file, [Turn(1.0, "u", Request(prompt), "…")])
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.until(pilot, lambda: "second" in it.text)
         await pilot.press(*"new", "up")
@@ -215,7 +215,7 @@ def test_who_answers_is_said_in_every_state() -> None:
 
 
 def test_an_answer_of_blanks_can_be_seen() -> None:
-    assert "(3 blanks, nothing else)" in turn_text(Turn(1.0, "u", "x", " \n "), UNICODE).plain
+    assert "(3 blanks, nothing else)" in turn_text(Turn(1.0, "u", Request("x"), " \n "), UNICODE).plain
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_an_answer_of_blanks_can_be_seen() -> None:
 )
 def test_parameters_that_no_server_takes(changed: dict[str, str], said: str) -> None:
     good = {"tokens": "64", "temperature": "1", "top_k": "0", "top_p": "0", "seed": ""}
-    assert parameters.request_of(good) == Request("")
+    assert request_of(good) == Request("")
     with pytest.raises(Exception, match=said.replace("(", r"\(")):
-        parameters.request_of(good | changed)
+        request_of(good | changed)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -243,13 +243,11 @@ def test_prompt(
     snap_compare: Any, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = [
-        Turn(
-            1.0, "u", "The quick brown", " fox jumps over the lazy dog.", "", 1.25, 51.2, "64 tokens · greedy"
-        ),
+        Turn(1.0, "u", Request("The quick brown", top_k=1), " fox jumps over the lazy dog.", "", 1.25, 51.2),
         Turn(
             2.0,
             "u",
-            "日本語 [/x] and",
+            Request("日本語 [/x] and"),
             error="The server refuses: [@click=app.quit]no[/]. Change the request.",
         ),
     ]

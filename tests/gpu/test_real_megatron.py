@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.inference.client import Request, TextClient
+from backends.inference.megatron_api import MegatronClient
+from backends.inference.request import Request, complete
 from backends.megatron.indexed_dataset import read_indexed_dataset
 from backends.megatron.record import Record
 from backends.megatron.summary import read_log
@@ -240,10 +241,10 @@ def test_the_server_answers_from_the_checkpoint() -> None:
                 while b"Running on http" not in seen and process.poll() is None:
                     seen += reader.read()
             assert b"successfully loaded checkpoint" in seen, tail("serve.log")
-            found = TextClient("http://127.0.0.1:8028").complete(
-                Request("import ", tokens=12, top_k=1, logprobs=True)
+            found = complete(
+                MegatronClient("http://127.0.0.1:8028"), Request("import ", tokens=12, top_k=1, logprobs=True)
             )
-            assert found.text.startswith("import ") and found.logprobs, found
+            assert found.text.startswith("import ") and found.tokens[1].logprob is not None, found
         finally:
             process.send_signal(signal.SIGUSR1)
             process.wait(60)

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from text_server import TextServer, continuing, reply
 
 from backends.errors import UserError
-from backends.inference import history
-from backends.inference.client import Completion, Request, TextClient, read_reply
-from backends.inference.history import Turn
+from backends.inference.exchange import Reply
+from backends.inference.megatron_api import MegatronClient, read_reply
+from backends.inference.request import Completion, Request, TooLongError, complete
 from tui.cli import cli
 
 
@@ -30,20 +30,21 @@ def server() -> Iterator[TextServer]:
 def refused(server: TextServer, answer: Any, wait: float = 20.0) -> UserError:
     server.answer = answer
     with pytest.raises(UserError) as caught:
-        TextClient(server.url, wait).complete(Request("x"))
+        complete(MegatronClient(server.url, wait), Request("x"))
     return caught.value
 
 
 def test_a_completion_is_told_from_its_prompt(server: TextServer) -> None:
-    found = TextClient(server.url).complete(Request("The quick", logprobs=True))
+    found = complete(MegatronClient(server.url), Request("The quick", logprobs=True))
     assert (found.text, found.continuation) == ("The quick lazy dog.", " lazy dog.")
-    assert len(found.tokens) == len(found.text)
-    assert found.logprobs is not None and len(found.logprobs) == len(found.tokens) - 1
+    assert "".join(token.text for token in found.tokens) == found.text
+    assert [token.logprob for token in found.tokens] == [None, *[-0.5] * (len(found.text) - 1)]
+    assert found.of_prompt == len("The quick")
     assert found.tokens_per_second == pytest.approx(len(" lazy dog.") / found.seconds)
 
 
 def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer) -> None:
-    TextClient(server.url).complete(Request("x", tokens=5, temperature=1, top_p=1, seed=7))
+    complete(MegatronClient(server.url), Request("x", tokens=5, temperature=1, top_p=1, seed=7))
     body = server.asked[-1]
     assert isinstance(body["top_p"], float) and isinstance(body["temperature"], float)
     assert json.dumps(body["top_p"]) == "1.0"
@@ -53,7 +54,7 @@ def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer
         7,
         False,
     )
-    TextClient(server.url).complete(Request(""))
+    complete(MegatronClient(server.url), Request(""))
     assert server.asked[-1]["add_BOS"] is True and "random_seed" not in server.asked[-1]
 
 
@@ -87,8 +88,9 @@ def test_what_the_server_says_cannot_reach_the_terminal_as_codes(server: TextSer
     server.answer = reply(
         {"text": ["x\x1b[2J\ry"], "segments": [["x", "\x1b[2J", 7]], "logprobs": [[-1.0, "?"]]}
     )
-    found = TextClient(server.url).complete(Request("x"))
-    assert (found.text, found.tokens, found.logprobs) == ("xy", ("x", "", "7"), (-1.0,))
+    found = complete(MegatronClient(server.url), Request("x"))
+    assert found.text == "xy"
+    assert [(token.text, token.logprob) for token in found.tokens] == [("x", None), ("", -1.0), ("7", None)]
 
 
 def test_an_answer_that_breaks_off_is_no_answer(server: TextServer) -> None:
@@ -133,7 +135,7 @@ def test_a_server_that_dribbles_is_cut_off_too(server: TextServer) -> None:
 def test_an_endless_answer_does_not_fill_the_memory(
     server: TextServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backends.inference.client.REPLY_LIMIT", 1000)
+    monkeypatch.setattr("backends.inference.exchange.REPLY_LIMIT", 1000)
     assert "without end" in refused(server, reply(b"x" * 100_000)).message
 
 
@@ -142,7 +144,7 @@ def test_nobody_listens() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         with pytest.raises(UserError, match=f"Nothing listens at http://127.0.0.1:{port}"):
-            TextClient(f"127.0.0.1:{port}").complete(Request("x"))
+            complete(MegatronClient(f"127.0.0.1:{port}"), Request("x"))
 
 
 @pytest.mark.parametrize(
@@ -150,22 +152,46 @@ def test_nobody_listens() -> None:
 )
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(UserError):
-        TextClient(url).complete(Request("x"))
+        complete(MegatronClient(url), Request("x"))
 
 
 def test_a_proxy_of_the_environment_is_not_asked(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    assert TextClient(server.url).complete(Request("x")).continuation == " lazy dog."
+    assert complete(MegatronClient(server.url), Request("x")).continuation == " lazy dog."
+
+
+def read(content: bytes, request: Request | None = None) -> Completion:
+    return read_reply(request or Request("x"), Reply(200, content, {}), 0.5)
 
 
 def test_numbers_beyond_any_float_are_not_log_probabilities() -> None:
-    found = read_reply("x", 200, b'{"text": ["xy"], "logprobs": [[-1.5, 1' + b"0" * 400 + b"]]}", 1.0)
-    assert found.logprobs == (-1.5,)
+    found = read(
+        b'{"text": ["xyz"], "segments": [["x", "y", "z"]], "logprobs": [[-1.5, 1' + b"0" * 400 + b"]]}"
+    )
+    assert [token.logprob for token in found.tokens] == [None, -1.5, None]
 
 
 def test_tokens_per_second_counts_what_was_generated() -> None:
-    assert Completion("ab", "abcd", "cd", ("a", "b", "c", "d"), None, 0.5).tokens_per_second == 4
-    assert Completion("ab", "abcd", "cd", (), None, 0.5).tokens_per_second is None
+    assert read(b'{"text": ["xyz"], "segments": [["x", "y", "z"]]}').tokens_per_second == 4
+    assert read(b'{"text": ["xyz"]}').tokens_per_second is None
+
+
+def test_a_stop_text_ends_the_answer_and_newlines_are_told_to_the_server(server: TextServer) -> None:
+    server.answer = continuing(" one. two.")
+    found = complete(MegatronClient(server.url), Request("x", stop=(". ", "two")))
+    assert (found.text, found.continuation, found.cut) == ("x one", " one", True)
+    assert "stop_on_eol" not in server.asked[-1]
+    complete(MegatronClient(server.url), Request("x", stop=("\n",)))
+    assert server.asked[-1]["stop_on_eol"] is True
+
+
+def test_a_text_is_scored_token_by_token_from_the_mark_that_begins_a_document(server: TextServer) -> None:
+    tokens = MegatronClient(server.url).score("abc")
+    assert [(token.text, token.logprob) for token in tokens] == [("a", -0.5), ("b", -0.5), ("c", -0.5)]
+    assert (server.asked[-1]["tokens_to_generate"], server.asked[-1]["add_BOS"]) == (0, True)
+    server.answer = reply("Length of prompt + tokens_to_generate longer than allowed")
+    with pytest.raises(TooLongError):
+        MegatronClient(server.url).score("abc")
 
 
 # `mdk-tui ask`.
@@ -186,9 +212,14 @@ def test_ask_reads_standard_input_whatever_it_holds(server: TextServer, tmp_path
 
 
 def test_ask_json_is_json_even_of_impossible_tokens(server: TextServer, tmp_path: Path) -> None:
-    server.answer = reply(b'{"text": ["ab"], "segments": [["a", "b"]], "logprobs": [[-Infinity]]}')
+    server.answer = reply(b'{"text": ["ab"], "segments": [["a", "b"]], "logprobs": null}')
     found = json.loads(ask("a", "--json", "--url", server.url, folder=tmp_path).output)
-    assert (found["continuation"], found["logprobs"], found["url"]) == ("b", [None], server.url)
+    assert (found["continuation"], found["logprobs"], found["url"]) == ("b", None, server.url)
+    server.answer = reply(
+        b'{"text": ["abc"], "segments": [["a", "b", "c"]], "logprobs": [[-Infinity, -1.0]]}'
+    )
+    found = json.loads(ask("a", "--json", "--url", server.url, folder=tmp_path).output)
+    assert (found["tokens"], found["logprobs"]) == (["a", "b", "c"], [None, None, -1.0])
 
 
 def test_ask_greedy_is_top_k_one(server: TextServer, tmp_path: Path) -> None:
@@ -209,20 +240,35 @@ def test_ask_says_what_is_wrong(words: list[str], said: str, tmp_path: Path) -> 
     assert isinstance(error, UserError) and said in error.message and error.remedy + error.message
 
 
-# History.
-
-
-def test_history_is_read_back_in_order_and_survives_damage(tmp_path: Path) -> None:
-    path = tmp_path / "outputs" / "prompts.jsonl"
-    turns = [Turn(1.0, "u", "先", "後", tokens_per_second=3.0), Turn(2.0, "u", "two\nlines", error="refused")]
-    history.append(path, turns[0])
-    with path.open("ab") as file:
-        file.write(
-            b'\xff\xfe{"at": \n[1]\n{"prompt": "no time"}\n{"at": "x", "server": "u", "prompt": {}}\nnull\n'
+def test_several_prompts_from_a_file_to_several_servers(server: TextServer, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("one\n\ntwo\n")
+    with TextServer(continuing("!")) as other:
+        found = ask(
+            "--file", str(tmp_path / "prompts.txt"), "--url", server.url, "--url", other.url, folder=tmp_path
         )
-    history.append(path, turns[1])
-    assert history.read(path) == turns
+    assert found.exit_code == 0
+    assert found.output == (
+        f"--- prompt 1 of 2, {server.url}\none lazy dog.\n\n--- prompt 1 of 2, {other.url}\none!\n".replace(
+            "\n\n---", "\n---"
+        )
+        + f"\n--- prompt 2 of 2, {server.url}\ntwo lazy dog.\n\n--- prompt 2 of 2, {other.url}\ntwo!\n"
+    )
 
 
-def test_no_history_yet(tmp_path: Path) -> None:
-    assert history.read(tmp_path / "none.jsonl") == []
+def test_one_prompt_that_fails_costs_none_of_the_others(server: TextServer, tmp_path: Path) -> None:
+    good = server.answer
+
+    def sometimes(handler: BaseHTTPRequestHandler, body: Any) -> None:
+        (reply("prompts is empty", 400) if body["prompts"] == ["bad"] else good)(handler, body)
+
+    server.answer = sometimes
+    (tmp_path / "p.jsonl").write_text('{"prompt": "bad"}\n{"text": "good"}\n')
+    found = ask("--file", str(tmp_path / "p.jsonl"), "--json", "--url", server.url, folder=tmp_path)
+    assert found.exit_code == 0  # click's runner sees main's result, not its status
+    rows = [json.loads(line) for line in found.output.splitlines()]
+    assert "refuses: prompts is empty" in rows[0]["error"] and rows[1]["continuation"] == " lazy dog."
+
+
+def test_the_settings_name_a_server(server: TextServer, tmp_path: Path) -> None:
+    (tmp_path / "mdk.toml").write_text(f'[prompt]\nurl = "{server.url}"\n')
+    assert ask("The", folder=tmp_path).output == "The lazy dog.\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
 Answer: TypeAlias = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
+MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "vllm"}]}
 
 
 def reply(value: Any, status: int = 200) -> Answer:
@@ -17,6 +18,7 @@ def reply(value: Any, status: int = 200) -> Answer:
 
     def answer(handler: BaseHTTPRequestHandler, _body: dict[str, Any]) -> None:
         handler.send_response(status)
+        handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)
@@ -25,29 +27,76 @@ def reply(value: Any, status: int = 200) -> Answer:
 
 
 def continuing(words: str) -> Answer:
-    """Answer every prompt with itself and `words`, letter by letter, as the demo's server does."""
+    """Answer every prompt with itself and `words`, letter by letter, as Megatron-LM's server does."""
 
     def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
-        text = body["prompts"][0] + words
+        start = "\u2402" if body.get("add_BOS") else ""  # the sign for "start of text", as one token
+        text = start + body["prompts"][0] + ("" if body["tokens_to_generate"] == 0 else words)
         logprobs = [[-0.5] * (len(text) - 1)] if body.get("logprobs") else None
         reply({"text": [text], "segments": [list(text)], "logprobs": logprobs})(handler, body)
 
     return answer
 
 
-class TextServer:
-    """On a free port of 127.0.0.1. `answer` may be changed at any time; `asked` are the bodies that came."""
+def events(*data: Any, tear: bool = False, pause: threading.Event | None = None) -> Answer:
+    """Answer with server-sent events; texts go out as they are. `tear`: the connection ends after them, unsaid.
 
-    def __init__(self, answer: Answer) -> None:
+    `pause`: waited for before the last one.
+    """
+
+    def answer(handler: BaseHTTPRequestHandler, _body: dict[str, Any]) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for at, item in enumerate(data):
+            if pause is not None and at == len(data) - 1:
+                pause.wait(10)
+            content = f"data: {item if isinstance(item, str) else json.dumps(item)}\n\n".encode()
+            handler.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
+            handler.wfile.flush()
+        if not tear:
+            handler.wfile.write(b"0\r\n\r\n")
+
+    return answer
+
+
+def piece(text: str, logprob: float = -0.5, finish: str | None = None) -> dict[str, Any]:
+    """One piece of a streamed completion of OpenAI's kind."""
+    logprobs = {"tokens": [text], "token_logprobs": [logprob], "top_logprobs": [{text: logprob, "?": -3.0}]}
+    return {"choices": [{"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}]}
+
+
+class TextServer:
+    """On a free port of 127.0.0.1. `answer` may be changed at any time; `asked` are the bodies that came.
+
+    `pages` are what GET finds. `routes`: what may be asked for (PUT or POST); GET of one is refused with 405.
+    """
+
+    def __init__(
+        self, answer: Answer, *, routes: Sequence[str] = ("/api",), pages: Mapping[str, Any] | None = None
+    ) -> None:
         self.answer = answer
         self.asked: list[dict[str, Any]] = []
+        self.paths: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path not in routes:
+                    reply({"message": "The requested URL was not found on the server."}, 404)(self, body)
+                    return
                 outer.asked.append(body)
+                outer.paths.append(self.path)
                 outer.answer(self, body)
+
+            do_POST = do_PUT
+
+            def do_GET(self) -> None:
+                page = (pages or {}).get(self.path)
+                status = 200 if page is not None else 405 if self.path in routes else 404
+                reply(page if page is not None else {"message": "no"}, status)(self, {})
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Tests have nothing to log."""

@@ -1,64 +1,138 @@
-"""`mdk-tui ask ["PROMPT"]`: one completion from a running text server."""
+"""`mdk-tui ask ["PROMPT" …]`: completions from a running text server."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import click
 
 from backends.errors import UserError
-from backends.inference.client import Completion, Request, TextClient
-from backends.inference.servers import ready_server
+from backends.inference.prompts_file import read_prompts
+from backends.inference.request import Completion, HalfAnswerError, Request, TextClient
+from backends.inference.servers import clients
+from backends.text import clean, clean_line
 from backends.workspace import Workspace
+from tui.commands.prompt_options import URLS, sampling, sampling_options
 
 
 @click.command()
-@click.argument("prompt", required=False)
-@click.option("--url", help="The server, such as http://127.0.0.1:8028 (default: the newest ready one).")
-@click.option("--tokens", type=click.IntRange(0), default=64, show_default=True, help="Tokens to generate.")
-@click.option("--temperature", type=click.FloatRange(0, 100, min_open=True), default=1.0, show_default=True)
-@click.option("--top-k", type=click.IntRange(0, 1000), default=0, show_default=True)
-@click.option("--top-p", type=click.FloatRange(0, 1), default=0.0, show_default=True)
-@click.option("--greedy", is_flag=True, help="Always the most likely token.")
-@click.option("--seed", type=click.IntRange(0))
+@click.argument("prompts", nargs=-1, metavar='["PROMPT" …]')
 @click.option(
-    "--json", "as_json", is_flag=True, help="One object: text, continuation, tokens, logprobs, seconds."
+    "--file",
+    type=click.Path(path_type=Path),
+    help="Prompts, one a line, or .jsonl with a prompt or text each.",
+)
+@URLS
+@sampling_options
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One object a prompt: text, continuation, tokens, logprobs, seconds.",
 )
 @click.pass_obj
 def command(
     workspace: Workspace,
-    prompt: str | None,
-    url: str | None,
-    tokens: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    greedy: bool,
-    seed: int | None,
+    prompts: tuple[str, ...],
+    file: Path | None,
+    urls: tuple[str, ...],
     as_json: bool,
-) -> None:
-    """Complete PROMPT (left out, or "-": standard input) and print prompt and continuation."""
-    if greedy and (top_k > 1 or top_p > 0):
-        raise UserError("--greedy goes with neither --top-k nor --top-p.", status=2)
-    if top_k and top_p:
-        raise UserError("--top-k and --top-p exclude each other.", "Give one of them.", status=2)
-    if prompt is None or prompt == "-":
-        if sys.stdin.isatty():
-            raise UserError("There is no prompt.", 'Write it as an argument: mdk-tui ask "PROMPT".', status=2)
-        # Bytes that are no UTF-8 are a prompt too; the newline that ends the last line is not meant.
-        prompt = sys.stdin.buffer.read().decode(errors="replace").removesuffix("\n")
-    address = url or ready_server(workspace).address or ""
-    request = Request(str(prompt), tokens, temperature, 1 if greedy else top_k, top_p, seed, logprobs=as_json)
-    found = TextClient(address).complete(request)
-    click.echo(as_object(found, address) if as_json else found.text)
+    **how: Any,
+) -> int:
+    """Complete each PROMPT (none, or "-": standard input) and print prompt and continuation.
+
+    In a terminal the answer appears as it comes, where the server streams. Several servers answer one after the other.
+    """
+    request = replace(sampling(**how), logprobs=as_json)
+    asked = [*read_prompts(file)] if file else []
+    asked += [_standard_input() if prompt == "-" else prompt for prompt in prompts]
+    asked = asked or [_standard_input()]
+    servers = clients(workspace, urls)
+    alone = len(asked) * len(servers) == 1
+    failed = 0
+    for at, prompt in enumerate(asked):
+        for client in servers:
+            if not alone and not as_json:
+                _head(at, len(asked), client, len(servers))
+            try:
+                _answer(client, replace(request, prompt=prompt), as_json=as_json)
+            except UserError as error:
+                if alone:
+                    raise
+                failed += 1
+                _say_failure(error, prompt, client, as_json=as_json)
+    return 1 if failed else 0
 
 
-def as_object(found: Completion, address: str) -> str:
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        raise UserError("There is no prompt.", 'Write it as an argument: mdk-tui ask "PROMPT".', status=2)
+    # Bytes that are no UTF-8 are a prompt too; the newline that ends the last line is not meant.
+    return sys.stdin.buffer.read().decode(errors="replace").removesuffix("\n")
+
+
+def _answer(client: TextClient, request: Request, *, as_json: bool) -> None:
+    answers = client.answer(request)
+    if as_json:
+        click.echo(as_object(_last(answers), client))
+    elif sys.stdout.isatty():
+        _show_as_it_comes(request.prompt, answers)
+    else:
+        click.echo(_last(answers).text)
+
+
+def _last(answers: Iterator[str | Completion]) -> Completion:
+    *_, last = answers
+    if isinstance(last, str):
+        raise UserError("The server ended without an answer.", "See its log.")
+    return last
+
+
+def _show_as_it_comes(prompt: str, answers: Iterator[str | Completion]) -> None:
+    """Prompt dim, answer bright; what is printed is never taken back, also when a stop text cuts the end."""
+    click.echo(click.style(clean(prompt), dim=True), nl=False)
+    shown = ""
+    try:
+        for said in answers:
+            text = said if isinstance(said, str) else said.continuation
+            if text.startswith(shown):
+                click.echo(text[len(shown) :], nl=False)
+                shown = text
+    finally:
+        click.echo()
+
+
+def _head(at: int, prompts: int, client: TextClient, servers: int) -> None:
+    parts = [f"prompt {at + 1} of {prompts}"] if prompts > 1 else []
+    parts += [clean_line(client.url, 200)] if servers > 1 else []
+    click.echo(("" if at == 0 else "\n") + f"--- {', '.join(parts)}")
+
+
+def _say_failure(error: UserError, prompt: str, client: TextClient, *, as_json: bool) -> None:
+    said = error.said if isinstance(error, HalfAnswerError) else ""
+    if as_json:
+        failure = {"prompt": prompt, "url": client.url, "error": error.message, "remedy": error.remedy}
+        click.echo(json.dumps({**failure, "continuation": said}))
+        return
+    click.echo(f"{clean(prompt)}{said}" if said else clean(prompt))
+    click.echo(f"mdk-tui: {error}", err=True)
+
+
+def as_object(found: Completion, client: TextClient) -> str:
     """One line of JSON, which knows no infinities: a log-probability of -inf becomes null."""
-    value = asdict(found) | {"url": address, "tokens_per_second": found.tokens_per_second}
-    if found.logprobs is not None:
-        value["logprobs"] = [number if math.isfinite(number) else None for number in found.logprobs]
+    value = asdict(found) | {"url": client.url, "tokens_per_second": found.tokens_per_second}
+    value["tokens"] = [token.text for token in found.tokens]
+    numbers = [token.logprob for token in found.tokens]
+    told = any(number is not None for number in numbers)
+    value["logprobs"] = [_finite(number) for number in numbers] if told else None
     return json.dumps(value)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

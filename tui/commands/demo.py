@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.inference.client import Request, TextClient
+from backends.inference.megatron_api import MegatronClient
+from backends.inference.request import Request, complete
 from backends.launch.ending import stop_run
 from backends.launch.start import start
 from backends.models.presets import TINY
@@ -89,7 +90,8 @@ def _headless(workspace: Workspace, plan: RunPlan) -> int:
     try:
         address = _wait_until_ready(server)
         click.echo(f"The text server {server.name} answers at {address}.")
-        answer = TextClient(address).complete(Request(PROMPT, tokens=TOKENS, temperature=0.8, seed=1234))
+        request = Request(PROMPT, tokens=TOKENS, temperature=0.8, seed=1234)
+        answer = complete(MegatronClient(address), request)
     finally:
         *_, stopped = stop_run(server, workspace)
     click.echo(f"prompt      {PROMPT!r}")

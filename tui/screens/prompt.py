@@ -17,14 +17,16 @@ from textual.widgets import Static, TextArea
 
 from backends.errors import UserError
 from backends.inference import history
-from backends.inference.client import Completion, Request, TextClient
 from backends.inference.history import Turn
+from backends.inference.megatron_api import MegatronClient
+from backends.inference.parameters import toggled_greedy, words
+from backends.inference.request import Completion, Request, complete
 from backends.text import clean
 from tui import run_actions
 from tui.background import in_background
 from tui.bridge import Bridge
 from tui.glyphs import Glyphs, glyphs
-from tui.screens import parameters
+from tui.screens.parameters import ParametersScreen
 from tui.screens.place import PlaceScreen
 from tui.widgets.panel import Panel, Span
 
@@ -164,12 +166,11 @@ class PromptScreen(PlaceScreen):
         elif not prompt.strip():
             self.mdk.tell("The prompt is empty: write something to go on from.", warning=True)
         else:
-            self._ask(TextClient(self._server.address), replace(self._parameters, prompt=prompt))
+            self._ask(MegatronClient(self._server.address), replace(self._parameters, prompt=prompt))
 
-    def _ask(self, client: TextClient, request: Request) -> None:
+    def _ask(self, client: MegatronClient, request: Request) -> None:
         def turn(**what: object) -> Turn:
-            said = parameters.words(request)
-            return Turn(time.time(), client.url, request.prompt, parameters=said, **what)  # pyright: ignore[reportArgumentType]
+            return Turn(time.time(), client.url, request, **what)  # pyright: ignore[reportArgumentType]
 
         def answered(answer: Completion) -> None:
             field = self.query_one(PromptField)
@@ -184,7 +185,7 @@ class PromptScreen(PlaceScreen):
             )
 
         self._since = time.monotonic()
-        self._asking = in_background(self, lambda: client.complete(request), answered, refused)
+        self._asking = in_background(self, lambda: complete(client, request), answered, refused)
         self._show_server()
         self.refresh_bindings()
 
@@ -195,7 +196,7 @@ class PromptScreen(PlaceScreen):
         self._show_turns()
         self._show_server()
         self.refresh_bindings()
-        in_background(self, lambda: history.append(self._file, turn), lambda _: None, self._history_failed)
+        in_background(self, lambda: history.append(self._file, [turn]), lambda _: None, self._history_failed)
 
     def action_stop_waiting(self) -> None:
         if self._asking is not None:
@@ -252,10 +253,10 @@ class PromptScreen(PlaceScreen):
         self.query_one(PromptField).focus()
 
     def action_greedy(self) -> None:
-        self._set_parameters(parameters.toggled_greedy(self._parameters))
+        self._set_parameters(toggled_greedy(self._parameters))
 
     def action_parameters(self) -> None:
-        self.app.push_screen(parameters.ParametersScreen(self._parameters), self._set_parameters)
+        self.app.push_screen(ParametersScreen(self._parameters), self._set_parameters)
 
     def _set_parameters(self, chosen: Request | None) -> None:
         if chosen is not None:
@@ -264,7 +265,7 @@ class PromptScreen(PlaceScreen):
 
     def _show_parameters(self) -> None:
         dot = glyphs(self.ascii_only).dot
-        self.query_one("#parameters", Line).update((parameters.words(self._parameters, dot), "dim"))
+        self.query_one("#parameters", Line).update((words(self._parameters, dot), "dim"))
 
 
 def server_words(
@@ -296,6 +297,5 @@ def turn_text(turn: Turn, sign: Glyphs) -> Content:
     if not continuation.strip():  # an answer that cannot be seen looks like none
         continuation = f"\n({len(continuation)} blanks, nothing else)"
     rate = f" {sign.dot} {turn.tokens_per_second:.0f} tokens/s" if turn.tokens_per_second else ""
-    said = clean(turn.parameters).replace("·", sign.dot)
-    below = f"\n{turn.seconds:.1f} s{rate} {sign.dot} {said}"
+    below = f"\n{turn.seconds:.1f} s{rate} {sign.dot} {words(turn.request, sign.dot)}"
     return Content.assemble(prompt, continuation, (below, f"{DIM} italic"))

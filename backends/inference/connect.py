@@ -1,0 +1,83 @@
+"""Which protocol a server speaks, found out without asking its model anything."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from backends.errors import UserError
+from backends.inference.exchange import Exchange, Reply, base_url
+from backends.inference.megatron_api import PLACE, MegatronClient
+from backends.inference.openai_api import Endpoint, OpenAiClient
+from backends.inference.request import WAIT, TextClient
+from backends.text import clean_line
+
+PATHS = ("/v1/chat/completions", "/chat/completions", "/v1/completions", "/completions")
+TRIED = ("/v1/completions", "/completions", "/v1/chat/completions", "/chat/completions")
+
+
+def connect(url: str, wait: float = WAIT) -> TextClient:
+    """A client for the server at `url`: its address, or with the path that is to be asked. Raises UserError.
+
+    A path decides. Without one: a list of models (vLLM, llama.cpp), else the routes that refuse a GET with 405 because
+    they want something else (Megatron-LM of any version).
+    """
+    base = base_url(url)
+    for path in PATHS:
+        if base.endswith(path):
+            root = base.removesuffix(path)
+            return OpenAiClient(root, _named(Exchange(root, wait), path), wait)
+    if base.endswith(PLACE):
+        return MegatronClient(base.removesuffix(PLACE), wait)
+    base = base.removesuffix("/v1")
+    http = Exchange(base, wait)
+    models = http.probe("/v1/models")
+    if _models(models):
+        return OpenAiClient(base, _with_models(http, models), wait)
+    if http.probe(PLACE).status == 405:
+        return MegatronClient(base, wait)
+    for path in TRIED:
+        if http.probe(path).status == 405:
+            return OpenAiClient(base, Endpoint(path), wait)
+    raise UserError(
+        f"There is a server at {clean_line(base, 200)}, but no text server that is known "
+        f"(neither {PLACE} nor /v1/completions).",
+        "Check the address and the port, or name the whole path, such as http://HOST:PORT/v1/completions.",
+    )
+
+
+def is_address(url: str) -> bool:
+    """Whether `url` names a host at all."""
+    try:
+        return bool(urlsplit(base_url(url)).hostname)
+    except ValueError:
+        return False
+
+
+def _with_models(http: Exchange, models: Reply) -> Endpoint:
+    """Plain completions, since a pre-trained model goes on from its prompt; chat where only that is there."""
+    first = _models(models)[0]
+    path = "/v1/completions"
+    if models.headers.get("server", "") != "llama.cpp":  # that one says 404 to a GET of any route
+        without = http.probe(path).status == 404
+        path = (
+            "/v1/chat/completions" if without and http.probe("/v1/chat/completions").status != 404 else path
+        )
+    return Endpoint(path, *first)
+
+
+def _named(http: Exchange, path: str) -> Endpoint:
+    """An endpoint that the user named, with the model's name where the server tells it."""
+    found = _models(http.probe("/v1/models"))
+    return Endpoint(path, *found[0]) if found else Endpoint(path)
+
+
+def _models(reply: Reply) -> list[tuple[str, str]]:
+    """(name, owner) of each model listed."""
+    value = reply.value() if reply.status == 200 else None
+    listed: Any = cast("dict[str, Any]", value).get("data") if isinstance(value, dict) else None
+    found: list[tuple[str, str]] = []
+    for item in cast("list[Any]", listed) if isinstance(listed, list) else []:
+        if isinstance(item, dict) and isinstance(name := cast("dict[str, Any]", item).get("id"), str):
+            found.append((name, str(cast("dict[str, Any]", item).get("owned_by", ""))))
+    return found

@@ -1,0 +1,166 @@
+"""OpenAI's completions and chat completions, as vLLM, llama.cpp and newer versions of Megatron-LM answer them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from backends.errors import UserError
+from backends.inference.exchange import Exchange, Reply
+from backends.inference.openai_reply import Gathered
+from backends.inference.refusals import refusal
+from backends.inference.request import (
+    WAIT,
+    Answered,
+    Completion,
+    HalfAnswerError,
+    Request,
+    Token,
+    cut_at_stop,
+)
+from backends.inference.sse import event_data
+from backends.text import clean
+
+DONE = "[DONE]"
+FULL_SAMPLING = (
+    "vllm",
+    "llamacpp",
+)  # owners of models whose defaults cut the distribution unless told not to
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where completions are asked for. `path` such as "/v1/completions"; `model`: what the server calls its model."""
+
+    path: str
+    model: str = ""
+    owner: str = ""
+
+    @property
+    def chat(self) -> bool:
+        return self.path.endswith("/chat/completions")
+
+
+class OpenAiClient:
+    """The server at `base`, asked at `endpoint`. `wait`: s for an answer, and of silence within one."""
+
+    def __init__(self, base: str, endpoint: Endpoint, wait: float = WAIT) -> None:
+        self._base, self._endpoint = base, endpoint
+        self._http = Exchange(base, wait)
+
+    @property
+    def url(self) -> str:
+        return self._base + self._endpoint.path
+
+    @property
+    def dialect(self) -> str:
+        return (
+            f"{'chat' if self._endpoint.chat else 'completions'} of {self._endpoint.model or 'OpenAI’s kind'}"
+        )
+
+    def answer(self, request: Request) -> Iterator[Answered]:
+        """Pieces as they come, the whole at last. Raises UserError; HalfAnswerError when it broke off in the middle."""
+        began = time.monotonic()
+        gathered = Gathered(chat=self._endpoint.chat)
+        with self._http.open("POST", self._endpoint.path, body_of(request, self._endpoint)) as stream:
+            reply = Reply(stream.status, b"", stream.headers)
+            if stream.status != 200 or reply.kind != "text/event-stream":
+                whole = stream.whole()
+                if whole.status != 200 or not gathered.add(whole.value()):
+                    raise refusal(whole, self._endpoint.path)
+            else:
+                yield from self._pieces(stream.chunks, gathered, request)
+        yield self._completion(request, gathered, time.monotonic() - began)
+
+    def _pieces(self, chunks: Iterator[bytes], gathered: Gathered, request: Request) -> Iterator[str]:
+        done = False
+        try:
+            for data in event_data(self._hanging_up(chunks)):
+                done = data.strip() == DONE
+                if done:
+                    break
+                content = data.encode()
+                if not gathered.add(Reply(200, content, {}).value()):
+                    raise refusal(Reply(400, content, {}), self._endpoint.path)
+                yield clean(cut_at_stop(gathered.text, request.stop))
+        except UserError as error:
+            if not gathered.text:
+                raise
+            raise HalfAnswerError(clean(gathered.text), error.message, error.remedy) from None
+        if not done and gathered.finish is None:
+            raise HalfAnswerError(
+                clean(gathered.text),
+                "The answer broke off in the middle.",
+                "The server may have died or been restarted; the prompt is still here: ask again.",
+            )
+
+    def _hanging_up(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """`chunks`, with the network's failures as UserError while half an answer is still in hand."""
+        with self._http.plain_words():
+            yield from chunks
+
+    def _completion(self, request: Request, gathered: Gathered, seconds: float) -> Completion:
+        continuation = cut_at_stop(gathered.text, request.stop)
+        shown = clean(continuation)
+        return Completion(
+            prompt=request.prompt,
+            text=shown if self._endpoint.chat else clean(request.prompt) + shown,
+            continuation=shown,
+            tokens=tuple(gathered.tokens),
+            seconds=seconds,
+            generated=gathered.generated or len(gathered.tokens) or None,
+            cut=len(continuation) < len(gathered.text),
+        )
+
+    def score(self, text: str) -> tuple[Token, ...]:
+        """Through `echo`, which vLLM and Megatron-LM know; the one token that must be made is dropped."""
+        if self._endpoint.chat:
+            raise UserError(
+                "A chat endpoint does not tell the probabilities of a given text.",
+                "Name the completions endpoint: --url http://HOST:PORT/v1/completions",
+            )
+        body = {"prompt": text, "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
+        reply = self._http.ask("POST", self._endpoint.path, _named(body, self._endpoint))
+        gathered = Gathered(chat=False)
+        if reply.status != 200 or not gathered.add(reply.value()):
+            raise refusal(reply, self._endpoint.path)
+        tokens = gathered.tokens[: gathered.tokens_before(len(text))]
+        if not gathered.text.startswith(text) or not any(token.logprob is not None for token in tokens):
+            raise UserError(
+                "This server does not tell the probabilities of a given text (it knows no `echo`).",
+                "Megatron-LM's own server and vLLM do.",
+            )
+        return tuple(tokens)
+
+
+def body_of(request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    """The JSON of the request. Greedy is temperature 0. What is left out, the server decides."""
+    body: dict[str, Any] = {
+        "max_tokens": request.tokens,
+        "temperature": 0.0 if request.greedy else float(request.temperature),
+        "stream": True,
+    }
+    whole = endpoint.owner in FULL_SAMPLING
+    if request.top_k > 1 or whole:
+        body["top_k"] = request.top_k if request.top_k > 1 else -1
+    if request.top_p > 0 or whole:
+        body["top_p"] = float(request.top_p) or 1.0
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if endpoint.chat:
+        body["messages"] = [{"role": "user", "content": request.prompt}]
+        if request.logprobs:
+            body |= {"logprobs": True, "top_logprobs": request.alternatives}
+    else:
+        body["prompt"] = request.prompt
+        if request.logprobs:
+            body["logprobs"] = request.alternatives
+    return _named(body, endpoint)
+
+
+def _named(body: dict[str, Any], endpoint: Endpoint) -> dict[str, Any]:
+    return {"model": endpoint.model, **body} if endpoint.model else body

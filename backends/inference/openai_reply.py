@@ -1,0 +1,103 @@
+"""The text and tokens inside replies of OpenAI's kind: whole, or piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from backends.inference.request import Token
+from backends.text import clean
+
+
+class Gathered:
+    """What has come so far. `text` is as it came: clean it before it is shown."""
+
+    def __init__(self, *, chat: bool) -> None:
+        self.text = ""
+        self.tokens: list[Token] = []
+        self.finish: str | None = None
+        self.generated: int | None = None  # tokens, where the server counts them
+        self._chat = chat
+        self._ends: list[int] = []  # where each token ends in `text`, where the server tells
+
+    def add(self, value: Any) -> bool:
+        """Take one reply or one piece of it; False for what is neither (an error)."""
+        reply = _dict(value)
+        if reply is None or "choices" not in reply:
+            return False
+        used = (_dict(reply.get("usage")) or {}).get("completion_tokens")
+        if type(used) is int:
+            self.generated = used
+        choices = reply["choices"]
+        choice = _dict(cast("list[Any]", choices)[0]) if isinstance(choices, list) and choices else None
+        if choice is None:
+            return isinstance(choices, list)  # a last piece that only counts tokens has none
+        text = self._text_of(choice)
+        if text is None:
+            return False
+        self._take_tokens(_dict(choice.get("logprobs")) or {})
+        self.text += text
+        finish = choice.get("finish_reason")
+        self.finish = finish if isinstance(finish, str) else self.finish
+        return True
+
+    def tokens_before(self, length: int) -> int:
+        """How many tokens begin within the first `length` characters, where they are told; else by their texts."""
+        if self._ends:
+            return sum(start < length for start in self._ends)
+        count, at = 0, 0
+        for token in self.tokens:
+            if at >= length:
+                break
+            count, at = count + 1, at + len(token.text)
+        return count
+
+    def _text_of(self, choice: dict[str, Any]) -> str | None:
+        if not self._chat:
+            text = choice.get("text")
+            return text if isinstance(text, str) else None
+        message = _dict(choice.get("delta")) if "delta" in choice else _dict(choice.get("message"))
+        content = (message or {}).get("content")
+        return content if isinstance(content, str) else "" if message is not None else None
+
+    def _take_tokens(self, logprobs: dict[str, Any]) -> None:
+        if isinstance(logprobs.get("content"), list):  # chat's shape, which llama.cpp has everywhere
+            for entry in _dicts(logprobs["content"]):
+                best = (
+                    (each.get("token"), each.get("logprob")) for each in _dicts(entry.get("top_logprobs"))
+                )
+                self._token(entry.get("token"), entry.get("logprob"), best)
+            return
+        texts, numbers = logprobs.get("tokens"), logprobs.get("token_logprobs")
+        if not isinstance(texts, list) or not isinstance(numbers, list):
+            return
+        best = logprobs.get("top_logprobs")
+        tops: list[Any] = cast("list[Any]", best) if isinstance(best, list) else []
+        for at, (text, number) in enumerate(
+            zip(cast("list[Any]", texts), cast("list[Any]", numbers), strict=False)
+        ):
+            top = _dict(tops[at]) if at < len(tops) else None
+            self._token(text, number, (top or {}).items())
+        starts = logprobs.get("text_offset")
+        if isinstance(starts, list):
+            self._ends += [start for start in cast("list[Any]", starts) if type(start) is int]
+
+    def _token(self, text: Any, number: Any, best: Iterable[tuple[Any, Any]]) -> None:
+        others = [(clean(str(word)), float(value)) for word, value in best if _is_number(value)]
+        others.sort(key=lambda other: -other[1])
+        self.tokens.append(
+            Token(clean(str(text)), float(number) if _is_number(number) else None, tuple(others))
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**53)
+
+
+def _dict(value: Any) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    found = cast("list[Any]", value) if isinstance(value, list) else []
+    return [each for item in found if (each := _dict(item)) is not None]

@@ -1,0 +1,55 @@
+"""Many prompts from a file: one a line, or JSON lines with a prompt or text each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from backends.errors import UserError
+
+KEYS = ("prompt", "text")
+SIZE_LIMIT = 256 * 2**20  # bytes
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Raises UserError. Empty lines are passed over; bytes that are no UTF-8 are a prompt too."""
+    texts = read_texts(path) if path.suffix in (".jsonl", ".json") else read_text(path).splitlines()
+    prompts = [text for text in texts if text.strip()]
+    if not prompts:
+        raise UserError(
+            f"{path} holds no prompt.", 'Write one a line, or JSON lines with a "prompt".', status=2
+        )
+    return prompts
+
+
+def read_texts(path: Path) -> list[str]:
+    """The text of each line of a .jsonl file, as Megatron-LM's preprocessing takes them. Raises UserError naming the line."""
+    texts: list[str] = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        known = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        text = next((known[key] for key in KEYS if isinstance(known.get(key), str)), None)
+        if text is None:
+            raise UserError(
+                f"{path}, line {number}: there is no {' or '.join(KEYS)} in it.",
+                'A line looks like {"text": "…"}.',
+                status=2,
+            )
+        texts.append(text)
+    return texts
+
+
+def read_text(path: Path) -> str:
+    """Raises UserError for what cannot be read, or is far too long to be sent to a server."""
+    try:
+        if path.stat().st_size > SIZE_LIMIT:
+            raise UserError(f"{path} is larger than {SIZE_LIMIT >> 20} MB.", "Take a sample of it.", status=2)
+        return path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.", "Check the path.", status=2) from None

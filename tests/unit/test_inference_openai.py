@@ -1,0 +1,230 @@
+"""Servers of OpenAI's kind: streams whole and torn, shapes of log-probabilities, refusals, and telling them apart."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from text_server import MODELS, TextServer, continuing, events, piece, reply
+
+from backends.errors import UserError
+from backends.inference.connect import connect
+from backends.inference.megatron_api import MegatronClient
+from backends.inference.openai_api import Endpoint, OpenAiClient, body_of
+from backends.inference.request import Completion, HalfAnswerError, Request, TooLongError, complete
+from backends.inference.sse import event_data
+
+PATH, CHAT = "/v1/completions", "/v1/chat/completions"
+WHOLE = (piece(" lazy"), piece(" dog", -1.5), piece("", finish="length"), "[DONE]")
+CHATTING = ({"choices": [{"delta": {"content": " lazy dog"}, "finish_reason": "stop"}]}, "[DONE]")
+
+
+@pytest.fixture
+def server() -> Iterator[TextServer]:
+    with TextServer(events(*WHOLE), routes=(PATH, CHAT), pages={"/v1/models": MODELS}) as running:
+        yield running
+
+
+def client(server: TextServer, path: str = PATH, wait: float = 20.0) -> OpenAiClient:
+    return OpenAiClient(server.url, Endpoint(path, "tiny", "vllm"), wait)
+
+
+def refused(server: TextServer, answer: Any, wait: float = 20.0) -> UserError:
+    server.answer = answer
+    with pytest.raises(UserError) as caught:
+        complete(client(server, wait=wait), Request("x"))
+    return caught.value
+
+
+def test_pieces_come_and_the_whole_at_last(server: TextServer) -> None:
+    *pieces, whole = client(server).answer(Request("The", logprobs=True, alternatives=2))
+    assert pieces == [" lazy", " lazy dog", " lazy dog"] and isinstance(whole, Completion)
+    assert (whole.text, whole.continuation, whole.of_prompt) == ("The lazy dog", " lazy dog", 0)
+    assert [(token.text, token.logprob) for token in whole.tokens[:2]] == [(" lazy", -0.5), (" dog", -1.5)]
+    assert whole.tokens[1].alternatives == ((" dog", -1.5), ("?", -3.0))
+
+
+def test_the_first_piece_does_not_wait_for_the_last(server: TextServer) -> None:
+    go = threading.Event()
+    server.answer = events(piece("a"), piece("b"), "[DONE]", pause=go)
+    answers = client(server).answer(Request("x"))
+    assert next(answers) == "a" and next(answers) == "ab"
+    go.set()
+    assert isinstance(next(answers), Completion)
+
+
+def test_what_is_asked_for(server: TextServer) -> None:
+    request = Request("x", 5, 0.5, top_p=0.25, seed=7, stop=("\n",), logprobs=True, alternatives=3)
+    assert body_of(request, Endpoint(PATH)) == {
+        "prompt": "x", "max_tokens": 5, "temperature": 0.5, "top_p": 0.25, "seed": 7, "stop": ["\n"],
+        "logprobs": 3, "stream": True,
+    }  # fmt: skip
+    plain = body_of(Request("x"), Endpoint(PATH, "m", "llamacpp"))
+    assert (plain["model"], plain["top_k"], plain["top_p"]) == ("m", -1, 1.0)  # its own defaults would cut
+    assert body_of(Request("x", top_k=1), Endpoint(PATH))["temperature"] == 0.0
+    chat = body_of(Request("x", logprobs=True, alternatives=3), Endpoint(CHAT))
+    assert chat["messages"] == [{"role": "user", "content": "x"}] and chat["top_logprobs"] == 3
+
+
+def test_a_server_that_does_not_stream_answers_too(server: TextServer) -> None:
+    server.answer = reply(
+        {"choices": [{"text": " all at once", "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}
+    )
+    whole = complete(client(server), Request("x"))
+    assert (whole.continuation, whole.generated) == (" all at once", 3)
+
+
+def test_chat_and_llama_cpps_shape_of_log_probabilities(server: TextServer) -> None:
+    entry = {
+        "token": "Hi",
+        "logprob": -0.1,
+        "top_logprobs": [{"token": "Ho", "logprob": -2}, {"token": "Hi", "logprob": -0.1}],
+    }
+    chunk = {
+        "choices": [{"delta": {"content": "Hi"}, "logprobs": {"content": [entry]}, "finish_reason": None}]
+    }
+    first = {"choices": [{"delta": {"role": "assistant", "content": None}}]}
+    server.answer = events(first, chunk, {"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": {"completion_tokens": 1}}, "[DONE]")  # fmt: skip
+    whole = complete(client(server, CHAT), Request("x"))
+    assert (whole.text, whole.continuation, whole.generated) == ("Hi", "Hi", 1)
+    assert whole.tokens[0].alternatives == (("Hi", -0.1), ("Ho", -2.0))
+
+
+def test_a_stop_text_that_the_server_let_through_is_cut(server: TextServer) -> None:
+    *pieces, whole = client(server).answer(Request("x", stop=("dog",)))
+    assert pieces[-1] == " lazy " and isinstance(whole, Completion)
+    assert (whole.continuation, whole.cut) == (" lazy ", True)
+
+
+def test_half_an_answer_is_kept_and_said(server: TextServer) -> None:
+    for answer in (
+        events(piece("half \x1b[2J"), tear=True),
+        events(piece("half "), '{"choices": [{"te', tear=True),
+        events(piece("half ")),
+        events(piece("half "), {"error": {"message": "the engine died", "code": 500}}, tear=True),
+    ):
+        error = refused(server, answer)
+        assert isinstance(error, HalfAnswerError) and error.said == "half " and error.remedy
+    assert "the engine died" in error.message
+
+
+def test_silence_in_the_middle_is_half_an_answer(server: TextServer) -> None:
+    go = threading.Event()
+    error = refused(server, events(piece("half"), "[DONE]", pause=go), wait=0.3)
+    go.set()
+    assert isinstance(error, HalfAnswerError) and "no answer within 0.3 s" in error.message
+
+
+def test_a_stream_that_never_says_anything_is_no_half_answer(server: TextServer) -> None:
+    assert "HTTP" not in refused(server, events(tear=True)).message
+    error = refused(server, events({"error": {"message": "no such thing"}}))
+    assert "refuses: no such thing" in error.message and not isinstance(error, HalfAnswerError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (reply({"error": {"message": "This model's maximum context length is 512 tokens."}}, 400), "longer than the model takes"),
+        (reply({"object": "error", "message": "The model `x` does not exist."}, 404), "refuses: The model `x`"),
+        (reply({"detail": "Not Found"}, 404), "it has no /v1/completions"),
+        (reply({"detail": [{"loc": ["body"], "msg": "field required"}]}, 422), "refuses: field required"),
+        (reply({"error": {"message": "Loading model", "code": 503}}, 503), "cannot answer yet"),
+        (reply({"error": "Invalid API Key"}, 401), "without a key"),
+        (reply({}, 429), "too much to do"),
+        (reply({"error": "boom"}, 500), "HTTP 500: boom"),
+        (reply(b"<html>", 502), "HTTP 502"),
+        (reply({"choices": "none"}), "is no completion"),
+        (reply({"choices": [{"text": 3}]}), "is no completion"),
+        (reply(b"\xff"), "is no completion"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
+    error = refused(server, answer)
+    assert said in error.message and error.remedy
+
+
+def test_a_text_is_scored_by_its_echo(server: TextServer) -> None:
+    echoed = {
+        "tokens": ["a", "b", "c", "X"],
+        "token_logprobs": [None, -1.0, -2.0, -9.0],
+        "text_offset": [0, 1, 2, 3],
+    }
+    server.answer = reply({"choices": [{"text": "abcX", "logprobs": echoed}]})
+    assert [token.logprob for token in client(server).score("abc")] == [None, -1.0, -2.0]
+    server.answer = reply(
+        {"choices": [{"text": "X", "logprobs": {"tokens": ["X"], "token_logprobs": [-9.0]}}]}
+    )
+    with pytest.raises(UserError, match="knows no `echo`"):
+        client(server).score("abc")
+    server.answer = reply({"error": {"message": "maximum context length"}}, 400)
+    with pytest.raises(TooLongError):
+        client(server).score("abc")
+    with pytest.raises(UserError, match="chat"):
+        client(server, CHAT).score("abc")
+
+
+# Which one a URL speaks.
+
+
+def test_megatrons_server_is_told_by_its_route() -> None:
+    with TextServer(continuing("!")) as server:
+        for url in (server.url, f"{server.url}/api", server.url.removeprefix("http://")):
+            assert isinstance(connect(url), MegatronClient)
+        assert complete(connect(server.url), Request("x")).text == "x!"
+        assert server.asked[0]["prompts"] == ["x"], "finding out asks the model nothing"
+
+
+@pytest.mark.parametrize(
+    ("routes", "pages", "named", "path"),
+    [
+        ((PATH, CHAT), {"/v1/models": MODELS}, "", PATH),
+        ((CHAT,), {"/v1/models": MODELS}, "", CHAT),
+        ((PATH, CHAT), {"/v1/models": MODELS}, CHAT, CHAT),
+        ((PATH, CHAT), {"/v1/models": MODELS}, "/v1", PATH),
+        (("/completions",), {}, "", "/completions"),  # Megatron-LM from 0.10 on, without its /api
+        ((PATH,), {"/v1/models": b"{"}, "", PATH),
+    ],
+)
+def test_others_are_told_by_their_models_and_routes(routes: Any, pages: Any, named: str, path: str) -> None:
+    answer = events(*(CHATTING if path == CHAT else WHOLE))
+    with TextServer(answer, routes=routes, pages=pages) as server:
+        found = connect(server.url + named)
+        assert found.url == server.url + path and isinstance(found, OpenAiClient)
+        assert complete(found, Request("x")).continuation == " lazy dog"
+        assert server.paths == [path]
+        assert server.asked[0].get("model") == ("tiny" if pages.get("/v1/models") == MODELS else None)
+
+
+def test_a_server_that_is_none() -> None:
+    with TextServer(continuing("!"), routes=()) as server, pytest.raises(UserError, match="no text server"):
+        connect(server.url)
+
+
+# The stream's form.
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n")), max_size=5), st.data())
+def test_events_are_the_same_however_the_bytes_are_cut(texts: list[str], data: Any) -> None:
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    stream = "".join(f": a comment{end}event: x{end}data: {text}{end}{end}" for text in texts).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    chunks = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert list(event_data(chunks)) == texts
+
+
+def test_an_event_of_several_lines_and_one_that_is_torn() -> None:
+    assert list(event_data([b"data: a\ndata:b\n\n", b'error: {"x"}\n\ndata: torn\n'])) == ["a\nb", '{"x"}']
+
+
+def test_json_inside_an_event_may_hold_any_letter(server: TextServer) -> None:
+    def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        events(json.dumps(piece("日本語"), ensure_ascii=False), "[DONE]")(handler, body)
+
+    server.answer = answer
+    assert complete(client(server), Request("x")).continuation == "日本語"
