@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("data", "Documents and tokens of a preprocessed data set."),
     "presets": ("presets", "The models by name, with their sizes."),
     "estimate": ("estimate", "Parameters, memory, tokens and time, before a start."),
+    "probe": ("probe", "Every node, before a run waits for it."),
     "launch": ("launch", "Start a run, or print what would run."),
     "resume": ("resume", "Continue a run from its newest checkpoint."),
     "runs": ("runs", "What runs and what ran."),

@@ -49,7 +49,7 @@ class Mpirun:
         ):
             message = f"{plan.processes} processes for {len(plan.gpus)} GPUs: Megatron-LM needs one GPU each."
             problems.append(Problem("error", "gpus", message, f"Give --np {len(plan.gpus)}."))
-        problems += self._check_image(plan, workspace)
+        problems += [*_check_slots(plan), *self._check_image(plan, workspace)]
         return problems + (_check_scripts(plan, workspace) if plan.trainer != "demo" else [])
 
     def _check_image(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
@@ -75,6 +75,11 @@ class Mpirun:
         words = ["mpirun", "--np", str(plan.processes), *settings.mpi.options]
         if plan.hosts:
             words += ["--host", ",".join(plan.hosts)]
+            if "--map-by" not in words:
+                words += [
+                    "--map-by",
+                    "slot",
+                ]  # core_r0.8.0 takes GPU = rank mod GPUs: a node's ranks must follow each other
             carried = [MARK, *(name for name in env if not name.startswith("OMPI_"))]
             words += [word for name in carried for word in ("-x", name)]
         elif plan.processes > self.cpus // 2 and "--oversubscribe" not in words:
@@ -110,6 +115,20 @@ class Mpirun:
     def stop_gracefully(self, job: Process) -> None:
         """mpirun passes USR1 to every rank on every node; TERM would make it kill them before they could save."""
         os.kill(job.pid, signal.SIGUSR1)
+
+
+def _check_slots(plan: RunPlan) -> list[Problem]:
+    """Whether the nodes take as many processes as there are, and none is left without."""
+    slots = [int(host.partition(":")[2] or 1) for host in plan.hosts]
+    if plan.hosts and plan.processes > sum(slots):
+        message = f"{plan.processes} processes, but the nodes have {sum(slots)} slots."
+        return [Problem("error", "hosts", message, f"Give --np {sum(slots)}, or more slots in the hostfile.")]
+    if plan.hosts and plan.processes <= sum(slots[:-1]):
+        message = (
+            f"{plan.processes} processes for {sum(slots)} slots: they fill the first nodes, others stay idle."
+        )
+        return [Problem("warning", "hosts", message, f"Give --np {sum(slots)}, or another --hostfile.")]
+    return []
 
 
 def _demo_words(plan: RunPlan) -> list[str]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.errors import UserError
+from backends.launch.hostfile import find_hostfile, hosts_of
 from backends.launch.image import workspace_image
 from backends.runs.arguments import int_of
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import absolute
-from backends.settings import read_settings
+from backends.settings import Settings, read_settings
 from backends.workspace import Workspace
 
 SPLIT = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
-# A line of Open MPI's hostfile: a name, slots, a comment.
-NODE = re.compile(r"(?P<name>[\w.\-]+)(?:\s+slots\s*=\s*(?P<slots>\d+))?(?:\s+max[-_]slots\s*=\s*\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +27,19 @@ class Placement:
     image: Path | None = None
     in_image: bool = True  # False: without one, whatever the workspace has
     no_home: bool = False  # the image does not see the home folder; settings may say so too
-    hostfile: Path | None = None
+    hostfile: Path | None = None  # "none": this machine alone
 
 
 def default_launcher(trainer: Trainer) -> str:
     return "local" if trainer == "demo" else "mpirun"
 
 
-def placed(plan: RunPlan, workspace: Workspace, wish: Placement) -> RunPlan:
+def placed(
+    plan: RunPlan, workspace: Workspace, wish: Placement, environment: Mapping[str, str] = os.environ
+) -> RunPlan:
     """`plan` with its image, nodes and processes. Raises UserError for a hostfile or settings that cannot be read."""
     settings = read_settings(workspace.settings)
-    hostfile = wish.hostfile or (workspace.root / settings.mpi.hostfile if settings.mpi.hostfile else None)
-    hosts = read_hostfile(hostfile) if hostfile and plan.launcher == "mpirun" else ()
+    hosts = _hosts(plan, workspace, settings, wish, environment) if plan.launcher == "mpirun" else ()
     image = absolute(wish.image) if wish.image else None
     if image is None and plan.trainer != "demo":
         image = workspace_image(workspace, settings.image)
@@ -52,6 +52,21 @@ def placed(plan: RunPlan, workspace: Workspace, wish: Placement) -> RunPlan:
     )
 
 
+def _hosts(
+    plan: RunPlan, workspace: Workspace, settings: Settings, wish: Placement, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The nodes of the hostfile. One that nobody named is for Megatron-LM's training, unless GPUs of this machine were
+    chosen. A node without slots takes one process a chosen GPU."""
+    found = find_hostfile(workspace, settings.mpi, environment, wish.hostfile)
+    if found is None:
+        return ()
+    unnamed = found.why in ("site", "Slurm")
+    if unnamed and (plan.trainer != "megatron" or plan.gpus is not None):
+        return ()
+    slots = f":{len(plan.gpus)}" if plan.gpus else ""
+    return tuple(host if ":" in host else host + slots for host in hosts_of(found))
+
+
 def _processes(plan: RunPlan, hosts: tuple[str, ...]) -> int:
     """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen, else one."""
     if plan.trainer == "server":
@@ -60,28 +75,3 @@ def _processes(plan: RunPlan, hosts: tuple[str, ...]) -> int:
     if hosts:
         return sum(int(host.partition(":")[2] or 1) for host in hosts)
     return len(plan.gpus) if plan.gpus and plan.launcher != "local" else plan.processes
-
-
-def read_hostfile(path: Path) -> tuple[str, ...]:
-    """`NAME:SLOTS` of each node, or `NAME`. Raises UserError naming the line that is none."""
-    try:
-        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UserError(
-            f"The hostfile {path} cannot be read: {why}.", "Check --hostfile.", status=2
-        ) from None
-    hosts: list[str] = []
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        found = NODE.fullmatch(text)
-        if found is None:
-            raise UserError(
-                f"{path}, line {number}: {text!r} names no node.", "Write: NAME slots=GPUS", status=2
-            )
-        hosts.append(f"{found['name']}:{found['slots']}" if found["slots"] else found["name"])
-    if not hosts:
-        raise UserError(f"The hostfile {path} names no node.", "Write one a line: NAME slots=GPUS", status=2)
-    return tuple(hosts)

@@ -1,0 +1,155 @@
+"""Asks nodes, some at a time, each by a process of its own that has a time limit: a dead node holds nobody else up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import secrets
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from backends.nodes.report import ANSWER, CLOCK, NodeReport, read_report
+from backends.runs.processes import MARK, find_process, job_processes
+from backends.text import clean, clean_line
+
+TOGETHER = 8  # nodes at a time: each costs an mpirun here
+GRACE = 1.0  # s for mpirun to leave once the node has answered
+MAX_OUTPUT = 1 << 20  # bytes kept of what a node prints
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How one node is asked: the command is what runs."""
+
+    name: str
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One node's answer, or why there is none (`failure`, with a remedy). `ahead`: s by which its clock is before ours."""
+
+    name: str
+    report: NodeReport | None
+    failure: str
+    remedy: str
+    ahead: float | None
+    seconds: float
+
+
+# What mpirun and ssh print when a node cannot be entered: said of the node, and what helps. The first that fits counts.
+FAILURES = (
+    (r"Could not resolve hostname|Name or service not known|unknown host", "Its name is not known here.", "Check its spelling in the hostfile, or /etc/hosts."),
+    (r"Permission denied", "ssh does not let us in.", "Put your key there, and try by hand: ssh {name} true"),
+    (r"Host key verification failed", "ssh does not know its host key.", "Enter it once by hand: ssh {name}"),
+    (r"Connection refused|[Cc]onnection timed out|No route to host|Network is unreachable", "It cannot be reached by ssh.", "Is it switched on? Try: ssh {name} true"),
+    (r"not enough slots", "mpirun finds no slot there.", "Give it slots in the hostfile, or look at [mpi] options in mdk.toml."),
+    (r"(?:prted|orted)\b.*(?:not found|No such file)", "Open MPI is not in the PATH of a shell without login there.", "Add it in ~/.bashrc before the test for interactive shells, or give --prefix DIR in [mpi] options."),
+    (r"failed to report back|unable to complete a TCP connection", "mpirun's daemon did not come up there, or could not connect back.", "Try: ssh {name} mpirun --version. A firewall between the nodes does this too, and another Open MPI."),
+    (r"There is no mpirun|No such file or directory: 'mpirun'", "There is no mpirun here.", "Load the Open MPI module of this site."),
+)  # fmt: skip
+
+
+def ask_all(questions: Sequence[Question], limit: float, together: int = TOGETHER) -> Iterator[Asked]:
+    """Each node's answer as it comes. `limit`: s for each node, counted from when it is asked.
+
+    Leaving the iteration early lets the nodes that are being asked end by themselves.
+    """
+    todo: queue.SimpleQueue[Question] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+    for question in questions:
+        todo.put(question)
+
+    def work() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                done.put(ask(todo.get_nowait(), limit))
+
+    for _ in range(min(together, len(questions))):
+        threading.Thread(target=work, daemon=True, name="ask-node").start()
+    for _ in questions:
+        yield done.get()
+
+
+def ask(question: Question, limit: float) -> Asked:
+    """One node's answer. Never fails, and leaves no process of this machine behind."""
+    began = time.monotonic()
+    mark = f"probe-{secrets.token_hex(8)}"
+    try:
+        process = subprocess.Popen(
+            question.argv,
+            cwd=question.cwd,
+            env={**question.env, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        why = f"{question.argv[0]} cannot be run: {error.strerror or error}."
+        return Asked(question.name, None, why, "Load the Open MPI module of this site.", None, 0.0)
+    leader = find_process(process.pid)
+    try:
+        output, ahead = _read(cast("IO[bytes]", process.stdout), began + limit)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(
+                GRACE if ANSWER.search(output) else max(0.0, min(GRACE, began + limit - time.monotonic()))
+            )
+        late = process.poll() is None
+    finally:
+        cast("IO[bytes]", process.stdout).close()
+        for left in job_processes(leader, mark) if leader else []:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(left.pid, signal.SIGKILL)
+        process.wait()
+    seconds = time.monotonic() - began
+    report = read_report(output.splitlines())
+    if report is not None:
+        return Asked(question.name, report, "", "", ahead, seconds)
+    failure, remedy = explain(question.name, output, process.returncode, limit if late else None)
+    return Asked(question.name, None, failure, remedy, None, seconds)
+
+
+def _read(pipe: IO[bytes], deadline: float) -> tuple[str, float | None]:
+    """What is printed until the report, the end or the deadline; how far the node's clock is ahead when it says so."""
+    os.set_blocking(pipe.fileno(), False)
+    output, ahead = b"", None
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0 and len(output) < MAX_OUTPUT:
+            if not selector.select(left):
+                continue
+            now = time.time()
+            data = os.read(pipe.fileno(), 65536)
+            output += data
+            text = output.decode(errors="replace")
+            if ahead is None and (clock := re.search(CLOCK.pattern, text, re.M)):
+                ahead = float(clock[1]) - now
+            if not data or read_report(text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]):
+                break
+    return clean(output.decode(errors="replace")), ahead
+
+
+def explain(name: str, output: str, status: int | None, limit: float | None) -> tuple[str, str]:
+    """Why a node did not answer, and what to try. `limit`: the seconds that were waited in vain, if they were."""
+    for pattern, why, remedy in FAILURES:
+        if re.search(pattern, output):
+            return why, remedy.format(name=name)
+    if limit is not None:
+        return (
+            f"No answer within {limit:g} s.",
+            f"Is it switched on, and the way to it free? Try: ssh {name} true",
+        )
+    words = next((line.strip() for line in output.splitlines() if line.strip(" -=\t")), "nothing was printed")
+    return f"mpirun ended with status {status}: {clean_line(words, 200)}", f"Try by hand: ssh {name} true"

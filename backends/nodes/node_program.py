@@ -1,0 +1,141 @@
+"""Runs on a node, by whatever python3 it has (>= 3.7), from its text alone: says what the node has, as one line of JSON.
+
+    python3 -c "TEXT OF THIS FILE" '{"image": …, "singularity": …, "paths": […], "tokens": […]}'
+
+First comes `mdk-clock SECONDS`, then `mdk-node {…}`. What cannot be found out is null.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+BLOCK = 65536  # bytes of a sample of the image
+SAMPLES = 16  # spread evenly from its first block to its last; `node_shell` does the same
+GPU_FIELDS = "index,name,memory.total,memory.used,driver_version"
+
+
+def said(*argv: str) -> str | None:
+    """What a program prints; None when it is not there, fails, or takes longer than 10 s."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+
+
+def image_of(path: str) -> dict[str, object] | None:
+    """Size, and SHA-256 over samples: a .sif of 20 GB is not read whole, so two that differ elsewhere look alike."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            size = file.seek(0, 2)
+            digest = hashlib.sha256()
+            for number in range(SAMPLES):
+                file.seek(number * max(size // BLOCK - 1, 0) // (SAMPLES - 1) * BLOCK)
+                digest.update(file.read(BLOCK))
+    except OSError:
+        return None
+    return {"size": size, "sample": digest.hexdigest()}
+
+
+def gpus() -> list[dict[str, object]] | None:
+    """None: no nvidia-smi, or it does not answer. Memory in MiB."""
+    text = said("nvidia-smi", "--query-gpu=" + GPU_FIELDS, "--format=csv,noheader,nounits")
+    if text is None:
+        return None
+    rows = [[word.strip() for word in line.split(",")] for line in text.splitlines() if line.count(",") >= 4]
+    return [
+        {"name": ",".join(row[1:-3]), "total": number(row[-3]), "used": number(row[-2]), "driver": row[-1]}
+        for row in rows
+    ]
+
+
+def number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def free(path: str) -> int | None:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def interfaces() -> list[dict[str, object]]:
+    """Network interfaces that are up and have an IPv4 address, without the loopback; `speed` in Mb/s."""
+    import fcntl
+
+    found: list[dict[str, object]] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(
+                    probe.fileno(), 0x8915, struct.pack("256s", name.encode()[:15])
+                )  # SIOCGIFADDR
+            except OSError:
+                continue
+            address = socket.inet_ntoa(answer[20:24])
+            if not address.startswith("127."):
+                speed = text_of("/sys/class/net/" + name + "/speed")
+                found.append({"name": name, "address": address, "speed": number(speed or "")})
+    return found
+
+
+def infiniband() -> list[dict[str, object]]:
+    ports = sorted(glob.glob("/sys/class/infiniband/*/ports/*"))  # noqa: PTH207
+    return [
+        {"name": port.split("/")[4], "state": text_of(port + "/state"), "rate": text_of(port + "/rate")}
+        for port in ports
+    ]
+
+
+def text_of(path: str) -> str | None:
+    try:
+        with open(path) as file:  # noqa: PTH123
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def main(question: dict[str, object]) -> None:
+    print("mdk-clock", time.time(), flush=True)  # noqa: T201
+    image, singularity = question.get("image"), question.get("singularity")
+    paths, tokens = [[str(path) for path in question.get(key) or []] for key in ("paths", "tokens")]  # type: ignore
+    singularity_path = shutil.which(str(singularity)) if singularity else None
+    answer = {
+        "host": socket.gethostname(),
+        "python": "%d.%d.%d" % tuple(sys.version_info[:3]),  # noqa: UP031
+        "image": image_of(str(image)) if image else None,
+        "paths": {path: os.access(path, os.F_OK) for path in paths},
+        "writable": {path: os.access(path, os.W_OK) for path in paths},
+        "tokens": {path: os.access(path, os.F_OK) for path in tokens},
+        "free": {path: free(path) for path in [*paths, "/tmp", "/dev/shm"]},
+        "mpirun": said("mpirun", "--version"),
+        "mpirun_path": shutil.which("mpirun"),
+        "singularity": singularity_path,
+        "singularity_version": said(singularity_path, "--version") if singularity_path else None,
+        "gpus": gpus(),
+        "interfaces": interfaces(),
+        "infiniband": infiniband(),
+    }
+    print("mdk-node", json.dumps(answer), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,160 @@
+"""A look at all nodes of a launch: which they are, what each is asked, what this machine says to the same question."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.launch.hostfile import FoundHostfile, Host, find_hostfile, hosts_of, parse
+from backends.nodes import node_program
+from backends.nodes.asking import Asked, Question, ask, ask_all, explain
+from backends.nodes.node_shell import SCRIPT
+from backends.nodes.verdicts import Expected
+from backends.setup.mpi_step import root_may_run
+from backends.setup.step import Site
+from backends.setup.versions import read_mpi_version
+
+LIMIT = 20.0  # s for a node
+ALLOCATED = re.compile(r"^\s+(\S+): (?:flags=\S+ )?slots=(\d+) ", re.M)
+SPANNED = re.compile(r"mdk-host (\S+)")
+THERE = 'echo "mdk-host $(uname -n)"'
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a launch. `source` says in words where they are from; `found` is their hostfile."""
+
+    hosts: tuple[Host, ...]
+    source: str
+    found: FoundHostfile | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [host.name for host in self.hosts]
+
+
+def nodes_of(site: Site, hostfile: Path | None) -> Nodes:
+    """Those of the hostfile that a launch would take, else those that mpirun takes by itself. Raises UserError."""
+    found = find_hostfile(site.workspace, site.settings.mpi, site.environment, hostfile)
+    if found is None:
+        return own_allocation(site)
+    hosts_of(found)
+    return Nodes(parse(found.text).hosts, found.name, found)
+
+
+def allocation_command(site: Site, major: int) -> tuple[str, ...]:
+    """One process a node of whatever mpirun takes by default: it shows the slots, and each node says its name."""
+    display = ("--display", "alloc") if major >= 5 else ("--display-allocation",)
+    return ("mpirun", *site.settings.mpi.options, *display, "--map-by", "ppr:1:node", "sh", "-c", THERE)
+
+
+def own_allocation(site: Site) -> Nodes:
+    """What mpirun takes without a hostfile: a site's default may span nodes. Raises UserError when it takes none."""
+    if site.programs.find("mpirun") is None:
+        raise UserError(
+            "There is no mpirun in PATH.", "Load the Open MPI module of this site, or install Open MPI 5."
+        )
+    version = read_mpi_version(site.programs.ask(["mpirun", "--version"]).stdout)
+    major = version.numbers[0] if version and version.numbers else 5
+    command = allocation_command(site, major)
+    answer = site.programs.ask(command, timeout=LIMIT, cwd=Path("/"), env=root_may_run(site))
+    hosts = read_allocation(answer.stdout)
+    if not hosts:
+        why, remedy = explain(
+            "NODE", answer.stdout + answer.stderr, answer.status, LIMIT if answer.status is None else None
+        )
+        raise UserError(f"mpirun does not say which nodes it takes. {why}", remedy)
+    return Nodes(hosts, "mpirun's own allocation")
+
+
+def read_allocation(output: str) -> tuple[Host, ...]:
+    """The nodes in what `allocation_command` printed: those that a process was really started on, with their slots."""
+    slots = {name: int(count) for name, count in ALLOCATED.findall(output)}
+    spanned = list(dict.fromkeys(SPANNED.findall(output)))
+    listed = [
+        name
+        for name in slots
+        if name in spanned or name.partition(".")[0] in {s.partition(".")[0] for s in spanned}
+    ]
+    names = listed if len(listed) >= len(spanned) else spanned
+    return tuple(Host(name, slots.get(name), 0) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A question put to every node. `paths` must be seen by all; `token` is a file that only exists in our folder."""
+
+    site: Site
+    nodes: Nodes
+    paths: tuple[str, ...]
+    token: str | None = None
+
+    def words(self) -> tuple[str, ...]:
+        """The command that a node answers, word for word."""
+        image, singularity = self._image(), self.site.singularity if self._image() else None
+        tokens = [self.token] if self.token else []
+        question = {"image": image, "singularity": singularity, "paths": list(self.paths), "tokens": tokens}
+        program = Path(node_program.__file__).read_text(encoding="utf-8")
+        seen = (*self.paths, *tokens)
+        return (
+            "sh",
+            "-c",
+            SCRIPT,
+            "mdk-probe",
+            program,
+            json.dumps(question),
+            image or "",
+            singularity or "",
+            *seen,
+        )
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """mpirun with one process on the node `name`."""
+        return ("mpirun", "--np", "1", "--host", f"{name}:1", *self.site.settings.mpi.options, *self.words())
+
+    def ask(self, limit: float = LIMIT) -> Iterator[Asked]:
+        """Each node's answer as it comes."""
+        root, environment = Path("/"), self._environment()
+        questions = [Question(name, self.command(name), root, environment) for name in self.nodes.names]
+        yield from ask_all(questions, limit)
+
+    def expected(self, limit: float = LIMIT) -> Expected:
+        """What the nodes are measured by: this machine's own answer, asked without mpirun."""
+        here = ask(Question("here", self.words(), Path("/"), self._environment()), limit).report
+        slots = {host.name: host.slots for host in self.nodes.hosts}
+        return Expected(self._image(), self.site.singularity, self.paths, self.token, slots, here)
+
+    def _image(self) -> str | None:
+        return str(self.site.image) if self.site.image.exists() or self.site.settings.image.path else None
+
+    def _environment(self) -> Mapping[str, str]:
+        return {**self.site.environment, **root_may_run(self.site)}
+
+
+@contextlib.contextmanager
+def survey(site: Site, nodes: Nodes, more_paths: Sequence[Path] = ()) -> Generator[Survey]:
+    """A survey whose token is there while it lasts, where the workspace can be written to."""
+    workspace = site.workspace
+    wanted = [
+        workspace.root,
+        *(path for path in (workspace.megatron, workspace.checkpoints) if path.exists()),
+        *more_paths,
+    ]
+    paths = tuple(dict.fromkeys(map(str, wanted)))
+    token = workspace.root / f".mdk-probe-{secrets.token_hex(6)}"
+    try:
+        token.touch(exist_ok=False)
+    except OSError:
+        yield Survey(site, nodes, paths)
+        return
+    try:
+        yield Survey(site, nodes, paths, str(token))
+    finally:
+        with contextlib.suppress(OSError):
+            token.unlink()

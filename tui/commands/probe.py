@@ -1,0 +1,76 @@
+"""`mdk-tui probe`: every node, before sixteen GPUs wait for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from backends.nodes.asking import Asked
+from backends.nodes.survey import LIMIT, nodes_of, survey
+from backends.nodes.verdicts import NodeVerdict, judge
+from backends.settings import read_settings
+from backends.setup.programs import RealPrograms
+from backends.setup.step import Site
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--hostfile", type=PATH, help="Nodes, one a line: NAME slots=N (none: what mpirun takes by itself)."
+)
+@click.option(
+    "--limit", type=click.FloatRange(1), default=LIMIT, show_default=True, help="Seconds for each node."
+)
+@click.option("--path", "paths", type=PATH, multiple=True, help="A folder that every node must see, too.")
+@click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON.")
+@click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
+@click.pass_obj
+def command(
+    workspace: Workspace,
+    hostfile: Path | None,
+    limit: float,
+    paths: tuple[Path, ...],
+    as_json: bool,
+    check: bool,
+) -> int:
+    """Ask every node through mpirun: reached, same image, folders and Open MPI, GPUs, driver, network, clock, disk.
+
+    Without a hostfile mpirun's own choice of nodes is asked for first: a site's default may span several.
+    """
+    site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
+    nodes = nodes_of(site, hostfile)
+    if not as_json:
+        click.echo(f"{len(nodes.hosts)} node{'s' * (len(nodes.hosts) != 1)}: {clean_line(nodes.source)}")
+    with survey(site, nodes, [path.absolute() for path in paths]) as asking:
+        asked: dict[str, Asked] = {}
+        for answer in asking.ask(limit):
+            asked[answer.name] = answer
+            if not as_json and sys.stderr.isatty():
+                click.echo(
+                    f"  {len(asked)} of {len(nodes.hosts)}: {answer.name}, {answer.seconds:.1f} s", err=True
+                )
+        verdicts = judge([asked[name] for name in nodes.names], asking.expected())
+    if as_json:
+        click.echo(json.dumps([verdict.as_json() for verdict in verdicts]))
+    else:
+        click.echo(table(verdicts))
+    return 3 if check and any(v.finding.verdict in ("warning", "failed") for v in verdicts) else 0
+
+
+def table(verdicts: list[NodeVerdict]) -> str:
+    """A line a node, its remedies below it."""
+    width = max((len(verdict.name) for verdict in verdicts), default=0)
+    lines: list[str] = []
+    for verdict in verdicts:
+        finding = verdict.finding
+        lines.append(f"{verdict.name:<{width}}  {finding.verdict:<8}{clean_line(finding.evidence)}".rstrip())
+        remedies = dict.fromkeys(check.remedy for check in verdict.checks if check.remedy)
+        lines += [f"{'':<{width}}  {'':<8}{clean_line(remedy)}" for remedy in remedies]
+    return "\n".join(lines)
