@@ -54,6 +54,7 @@ PLACES = (
     Place("monitor", "4", "Monitor"),
     Place("prompt", "5", "Prompt"),
     Place("runs", "6", "Runs"),
+    Place("nodes", "7", "Nodes"),
 )
 
 
@@ -128,12 +129,17 @@ class MdkApp(SurvivingApp):
 
             return RunsScreen(self.workspace, ascii_only=self.ascii_only)
 
+        def nodes() -> Screen[Any]:
+            from tui.screens.nodes import NodesScreen
+
+            return NodesScreen(self.workspace, ascii_only=self.ascii_only)
+
         def failure() -> Screen[Any]:
             from tui.screens.failure import FailureScreen
 
             return FailureScreen()
 
-        return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "failure": failure}  # fmt: skip
+        return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "failure": failure}  # fmt: skip
 
     def _make_monitor(self) -> Screen[Any]:
         from tui.screens.monitor import MonitorScreen, Snapshots

@@ -15,7 +15,7 @@ from backends.launch.hostfile import FoundHostfile, Host, find_hostfile, hosts_o
 from backends.nodes import node_program
 from backends.nodes.asking import Asked, Question, ask, ask_all, explain
 from backends.nodes.node_shell import SCRIPT
-from backends.nodes.verdicts import Expected
+from backends.nodes.verdicts import Expected, NodeVerdict, judge
 from backends.setup.mpi_step import root_may_run
 from backends.setup.step import Site
 from backends.setup.versions import read_mpi_version
@@ -158,3 +158,18 @@ def survey(site: Site, nodes: Nodes, more_paths: Sequence[Path] = ()) -> Generat
     finally:
         with contextlib.suppress(OSError):
             token.unlink()
+
+
+def probe(
+    site: Site, nodes: Nodes, limit: float = LIMIT, more_paths: Sequence[Path] = ()
+) -> Iterator[list[NodeVerdict]]:
+    """Ask all nodes: after each answer the verdicts on all that have answered, in the order of the hostfile.
+
+    The last has all of them: a node that is silent is judged so when its `limit` is over.
+    """
+    with survey(site, nodes, more_paths) as asking:
+        expected = asking.expected(limit)
+        answers: dict[str, Asked] = {}
+        for answer in asking.ask(limit):
+            answers[answer.name] = answer
+            yield judge([answers[name] for name in nodes.names if name in answers], expected)

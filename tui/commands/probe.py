@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
-from backends.nodes.asking import Asked
-from backends.nodes.survey import LIMIT, nodes_of, survey
-from backends.nodes.verdicts import NodeVerdict, judge
+from backends.nodes.survey import LIMIT, nodes_of, probe
+from backends.nodes.verdicts import NodeVerdict
 from backends.settings import read_settings
 from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
@@ -48,15 +47,12 @@ def command(
     nodes = nodes_of(site, hostfile)
     if not as_json:
         click.echo(f"{len(nodes.hosts)} node{'s' * (len(nodes.hosts) != 1)}: {clean_line(nodes.source)}")
-    with survey(site, nodes, [path.absolute() for path in paths]) as asking:
-        asked: dict[str, Asked] = {}
-        for answer in asking.ask(limit):
-            asked[answer.name] = answer
-            if not as_json and sys.stderr.isatty():
-                click.echo(
-                    f"  {len(asked)} of {len(nodes.hosts)}: {answer.name}, {answer.seconds:.1f} s", err=True
-                )
-        verdicts = judge([asked[name] for name in nodes.names], asking.expected())
+    verdicts: list[NodeVerdict] = []
+    for verdicts in probe(site, nodes, limit, [path.absolute() for path in paths]):
+        if not as_json and sys.stderr.isatty():
+            click.echo(f"\r{len(verdicts)} of {len(nodes.hosts)} have answered", err=True, nl=False)
+    if not as_json and sys.stderr.isatty():
+        click.echo("\r", err=True, nl=False)
     if as_json:
         click.echo(json.dumps([verdict.as_json() for verdict in verdicts]))
     else:

@@ -1,0 +1,255 @@
+"""Nodes: the hostfile with what is wrong beside its lines, and what each node says when it is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import TextArea
+
+from backends.launch.hostfile import FoundHostfile, Hostfile, find_hostfile, parse, save_hostfile, target_of
+from backends.settings import read_settings
+from tui.background import in_background
+from tui.bridge import Bridge
+from tui.glyphs import glyphs
+from tui.screens import nodes_view
+from tui.screens.place import PlaceScreen
+from tui.widgets.clipboard import copy
+from tui.widgets.listing import Listing
+from tui.widgets.panel import Panel, Span
+
+if TYPE_CHECKING:
+    from backends.nodes.survey import Nodes
+    from backends.nodes.verdicts import NodeVerdict
+    from backends.setup.step import Site
+    from backends.workspace import Workspace
+
+UNFRAMED = 1 << 16
+
+
+class Rows(Panel, can_focus=False):
+    """Rows of words as they are; `first` of them is the upper one."""
+
+    FRAMED_FROM = UNFRAMED
+
+    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self._spans: Sequence[Sequence[Span]] = ()
+
+    def update(self, rows: Sequence[Sequence[Span]]) -> None:
+        self._spans = rows
+        self.show()
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        return self._spans[:height]
+
+
+class NodesScreen(PlaceScreen):
+    """The text is the user's until ctrl+s; a probe asks the nodes of the text as it stands."""
+
+    WHERE = "Nodes"
+    CSS = """
+    NodesScreen #heading { height: 1; margin: 1 0 0 0; }
+    NodesScreen #hostfile { height: 2fr; margin: 1 1 0 1; }
+    NodesScreen TextArea, NodesScreen TextArea:focus { width: 2fr; max-width: 52; border: none; padding: 0; background: $surface; scrollbar-size: 1 1; }
+    NodesScreen #beside { width: 3fr; }
+    NodesScreen Listing { height: 2fr; margin: 1 1 0 0; }
+    NodesScreen #details { height: 3fr; margin: 1 1 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "probe", "probe", id="nodes.probe", tooltip="Ask every node what it has, through mpirun"),
+        Binding("e", "edit", "edit", id="nodes.edit", tooltip="Into the hostfile; esc leaves it"),
+        Binding("ctrl+s", "save", "write it", id="nodes.save", tooltip="Write the hostfile; what was there is kept beside it", priority=True),
+        Binding("y", "copy", "copy", id="nodes.copy", tooltip="Copy what the marked node said"),
+    ]  # fmt: skip
+
+    def __init__(self, workspace: Workspace, *, ascii_only: bool = False) -> None:
+        super().__init__(workspace, ascii_only=ascii_only)
+        self._found: FoundHostfile | None = None
+        self._written = ""
+        self._read = Hostfile((), ())
+        self._addresses: Mapping[str, str | None] = {}
+        self._asked: frozenset[str] = frozenset()
+        self._looking: Bridge[tuple[frozenset[str], Mapping[str, str | None]]] | None = None
+        self._probing: Bridge[tuple[Sequence[str], Sequence[NodeVerdict]]] | None = None
+        self._names: Sequence[str] = ()
+        self._verdicts: Sequence[NodeVerdict] = ()
+
+    def content(self) -> Iterable[Widget]:
+        yield Rows(id="heading", ascii_only=self.ascii_only)
+        with Horizontal(id="hostfile"):
+            area = TextArea(show_line_numbers=True, soft_wrap=False, id="text")
+            area.cursor_blink = False
+            yield area
+            yield Rows(id="beside", ascii_only=self.ascii_only)
+        yield Listing(
+            id="nodes", ascii_only=self.ascii_only, empty=" p asks every node: image, folders, GPUs, network"
+        )
+        yield Rows(id="details", ascii_only=self.ascii_only)
+
+    @property
+    def _area(self) -> TextArea:
+        return self.query_one(TextArea)
+
+    def on_mount(self) -> None:
+        self.query_one(Listing).focus()
+        self.watch(self._area, "scroll_y", self._show_beside, init=False)
+        in_background(self, self._find, self._take, self.mdk.tell_failure)
+
+    def on_resize(self) -> None:
+        self._show_details()
+
+    # The hostfile.
+
+    def _find(self) -> FoundHostfile | None:
+        settings = read_settings(self.workspace.settings).mpi
+        return find_hostfile(self.workspace, settings, os.environ)
+
+    def _take(self, found: FoundHostfile | None) -> None:
+        self._found, self._written = found, found.text if found else ""
+        self._area.load_text(self._written)
+        self._look()
+
+    def on_text_area_changed(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        """Judge the text at once; names are looked up in a thread, those of the newest text only."""
+        self._read = parse(self._area.text)
+        wanted = [host.name for host in self._read.hosts]
+        self._show_hostfile()
+        if set(wanted) <= self._asked:
+            return
+        if self._looking is not None:
+            self._looking.close()
+
+        def look() -> tuple[frozenset[str], Mapping[str, str | None]]:
+            from backends.nodes.resolve import resolve
+
+            return frozenset(wanted), resolve(wanted)
+
+        self._looking = in_background(self, look, self._looked_up, self.mdk.tell_failure)
+
+    def _looked_up(self, answer: tuple[frozenset[str], Mapping[str, str | None]]) -> None:
+        self._asked |= answer[0]
+        self._addresses = {**self._addresses, **answer[1]}
+        self._show_hostfile()
+
+    def _show_hostfile(self) -> None:
+        changed = self._area.text.rstrip("\n") != self._written.rstrip("\n")
+        target = target_of(self._found, self.workspace)
+        words = nodes_view.heading(self._read, self._found, target, changed, self.workspace.root)
+        self.query_one("#heading", Rows).update([words])
+        self._show_beside()
+        self.refresh_bindings()
+
+    def _show_beside(self) -> None:
+        said = nodes_view.beside(self._read, self._addresses, self._asked, glyphs(self.ascii_only))
+        top = int(self._area.scroll_y)
+        lines = range(top + 1, top + 1 + self._area.size.height)
+        self.query_one("#beside", Rows).update([[said[line]] if line in said else [] for line in lines])
+
+    def action_edit(self) -> None:
+        self._area.focus()
+
+    def action_save(self) -> None:
+        text, found = self._area.text, self._found
+        target = target_of(found, self.workspace)
+
+        def save() -> str:
+            previous = save_hostfile(target, text, self.workspace, found)
+            return f"{target} is written." + (f" What it was: {previous.name}" if previous else "")
+
+        def saved(words: str) -> None:
+            self.mdk.tell(words)
+            in_background(self, self._find, self._saved, self.mdk.tell_failure)
+
+        in_background(self, save, saved, self.mdk.tell_failure)
+
+    def _saved(self, found: FoundHostfile | None) -> None:
+        self._found, self._written = found, found.text if found else ""
+        self._show_hostfile()
+
+    # The nodes.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "probe":
+            return self._probing is None
+        if action == "copy":
+            return bool(self._verdicts)
+        return True
+
+    def action_probe(self) -> None:
+        text, found = self._area.text, self._found
+
+        def items() -> Iterator[tuple[Sequence[str], Sequence[NodeVerdict]]]:
+            from backends.nodes.survey import probe
+
+            site = self._site()
+            nodes = _nodes(site, text, found)
+            yield nodes.names, ()
+            for verdicts in probe(site, nodes):
+                yield nodes.names, verdicts
+
+        self._names, self._verdicts = (), ()
+        listing = self.query_one(Listing)
+        listing.empty = " asking mpirun which nodes it takes"
+        listing.update([])
+        self._probing = Bridge(self, items, self._answered, failed=self._probe_failed).start()
+        self.refresh_bindings()
+
+    def _site(self) -> Site:
+        from backends.setup.programs import RealPrograms
+        from backends.setup.step import Site
+
+        return Site(
+            self.workspace, read_settings(self.workspace.settings), os.environ, RealPrograms(os.environ)
+        )
+
+    def _probe_failed(self, error: Exception) -> None:
+        self._probing = None
+        self.query_one(Listing).empty = " p asks every node"
+        self.query_one(Listing).update([])
+        self.refresh_bindings()
+        self.mdk.tell_failure(error)
+
+    def _answered(self, answer: tuple[Sequence[str], Sequence[NodeVerdict]]) -> None:
+        self._names, self._verdicts = answer
+        if len(self._verdicts) == len(self._names):
+            self._probing = None
+        self.query_one(Listing).update(nodes_view.rows(self._names, self._verdicts, glyphs(self.ascii_only)))
+        self._show_details()
+        self.refresh_bindings()
+
+    def on_listing_marked(self) -> None:
+        self._show_details()
+
+    @property
+    def _marked(self) -> NodeVerdict | None:
+        marked = self.query_one(Listing).marked
+        return next((verdict for verdict in self._verdicts if verdict.name == marked), None)
+
+    def _show_details(self) -> None:
+        panel = self.query_one("#details", Rows)
+        panel.update(nodes_view.details(self._marked, panel.body_size[0]))
+
+    def action_copy(self) -> None:
+        if verdict := self._marked:
+            lines = [f"{c.name}: {c.verdict}. {c.evidence} {c.remedy}".rstrip() for c in verdict.checks]
+            self.mdk.tell(copy(self.app, "\n".join([verdict.name, *lines])))
+
+
+def _nodes(site: Site, text: str, found: FoundHostfile | None) -> Nodes:
+    """Those of the text, else those that mpirun takes by itself. Raises UserError for a line that is wrong."""
+    from backends.launch.hostfile import hosts_of
+    from backends.nodes.survey import Nodes, own_allocation
+
+    if not text.strip():
+        return own_allocation(site)
+    shown = FoundHostfile("asked for", found.path if found else None, text)
+    hosts_of(shown)
+    return Nodes(parse(text).hosts, "the hostfile", shown)
