@@ -59,12 +59,15 @@ def resume_prospect(workspace: Workspace, save: Path) -> Prospect:
     return prospect_of(workspace, plan, "resume", shell_command(workspace, "resume", str(save)))
 
 
-def serve_prospect(workspace: Workspace, save: Path) -> Prospect:
-    """Raises UserError when there is nothing to serve."""
-    from backends.runs.planning import free_port, serve_plan
+def serve_prospect(workspace: Workspace, save: Path, iteration: int | None = None) -> Prospect:
+    """A text server on checkpoint `iteration` of `save`, else on its newest. Raises UserError when there is none."""
+    from backends.inference.serving import serve_plan
+    from backends.launch.ports import with_master_port
+    from backends.runs.planning import free_port
 
-    plan = serve_plan(workspace, save, port=free_port())
-    return prospect_of(workspace, plan, "serve", shell_command(workspace, "serve", str(save)))
+    plan = with_master_port(serve_plan(workspace, save, port=free_port(), iteration=iteration), workspace)
+    step = () if iteration is None else ("--iteration", str(iteration))
+    return prospect_of(workspace, plan, "serve", shell_command(workspace, "serve", str(save), *step))
 
 
 def demo_prospect(workspace: Workspace) -> Prospect:
@@ -80,8 +83,9 @@ def demo_prospect(workspace: Workspace) -> Prospect:
 
 def start_demo(workspace: Workspace, plan: RunPlan) -> RunFolder:
     """Raises UserError."""
+    from backends.inference.serving import serve_plan
     from backends.launch.start import start
-    from backends.runs.planning import free_port, serve_plan
+    from backends.runs.planning import free_port
 
     run = start(plan, workspace)
     save = Path(run.plan().save or "")  # as it was claimed: another run may have taken the second

@@ -13,6 +13,7 @@ from pathlib import Path
 from backends.launch.image import exec_words, find_singularity
 from backends.launch.launcher import Command, arguments_of
 from backends.launch.local import MODULES
+from backends.launch.server_source import server_problems
 from backends.models.problem import Problem
 from backends.runs.arguments import group_arguments, value_of, without
 from backends.runs.plan import RunPlan
@@ -180,6 +181,8 @@ def _check_scripts(plan: RunPlan, workspace: Workspace) -> list[Problem]:
     script = workspace.megatron / SCRIPTS[plan.kind]
     if not script.is_file():
         problems.append(Problem("error", "trainer", f"There is no {script}.", "Run: mdk-tui setup patches"))
+    if plan.kind == "serve":
+        problems += server_problems(workspace.megatron, plan.arguments)
     for file, flag in zip(_vocabulary(plan, workspace), ("--vocab-file", "--merge-file"), strict=True):
         if file and not (workspace.megatron / file).is_file():
             problems.append(Problem("error", flag, f"There is no {file}.", "Run: mdk-tui setup data"))

@@ -25,7 +25,11 @@ POLL = 0.5  # s
 HEARTBEAT = 10.0  # s between two writings of state.json when nothing happens
 NEWS = 2.0  # s; the iteration in state.json is at most so old
 SWEEP_LIMIT = 5.0  # s between TERM and KILL for what a job leaves behind
-GUARD = "It was to resume, but its log says that it starts from random weights: stopped before it could save."
+GUARDS = {
+    "train": "It was to resume, but its log says that it starts from random weights: stopped before it could save.",
+    "serve": "Its log says that no checkpoint was loaded: answers would come from random weights.",
+}
+NOT_LOADED = "It listens, but its log does not say that a checkpoint was loaded: answers would come from random weights."
 
 
 def iso(moment: float) -> str:
@@ -123,8 +127,9 @@ class Overseer:
     def _look(self, now: float) -> None:
         self._read()
         self._obey(waiting_request(self._folder), now)
-        if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != GUARD:
-            self._begin_stop(GUARD, graceful=False, limit=0, now=now)
+        guard = GUARDS[self._plan.kind]
+        if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != guard:
+            self._begin_stop(guard, graceful=False, limit=0, now=now)
         if self._stop is None and self._reason and withheld(self._plan, self._signs) is None:
             self._reason = None  # what a stop was withheld for is over
         if self._stop and (deed := self._stop.due(now)):
@@ -186,17 +191,21 @@ class Overseer:
             time.sleep(0.05)
 
     def _present(self, now: float) -> RunState:
-        phase: Phase = "stopping" if self._stop else "running" if self._signs.working else "starting"
+        signs = self._signs
+        unsure = (
+            self._plan.kind == "serve" and bool(self._plan.load) and not signs.loaded
+        )  # never called ready
+        phase: Phase = "stopping" if self._stop else "running" if signs.working and not unsure else "starting"
         return dataclasses.replace(
             self._first,
             phase=phase,
             heartbeat=time.time(),
-            address=self._signs.address,
-            iteration=self._signs.iteration,
-            train_iters=self._signs.train_iters,
-            reason=self._reason,
+            address=None if unsure else signs.address,
+            iteration=signs.loaded_iteration if self._plan.kind == "serve" else signs.iteration,
+            train_iters=signs.train_iters,
+            reason=self._reason or (NOT_LOADED if unsure and signs.address else None),
             stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
-            signs=dataclasses.replace(self._signs),
+            signs=dataclasses.replace(signs),
         )
 
     def _saved_since_stop(self) -> int | None:

@@ -24,18 +24,22 @@ def ending(kind: Kind, job_exit: JobExit | None, signs: Signs, *, stopped: str |
     """How a job that is gone ended. `stopped` are the words of whoever stopped it (a person, the guard), if anyone did.
 
     Megatron fails with status 0 in several ways, so "finished" also needs an end mark in the log. A server has none:
-    it is finished when it was told to stop, or left with status 0.
+    it is finished when it was told to stop, or left with status 0 after it had been able to answer; never when its log
+    says that it had no checkpoint.
     """
     if job_exit is None:
         return Ending("lost", "The job is gone and nobody saw how it ended.")
-    if kind == "serve" and (stopped or job_exit.exit_code == 0):
+    if kind == "serve" and signs.random_start and not signs.loaded:
+        return Ending("failed", stopped or "Its log says that no checkpoint was loaded.")
+    if kind == "serve" and (stopped or (job_exit.exit_code == 0 and signs.address)):
         return Ending("finished", stopped)
     if job_exit.exit_code == 0 and signs.ended:
         return Ending("finished", stopped)
     if stopped:
         return Ending("failed", stopped)
     if job_exit.exit_code == 0:
-        said = signs.error or "The log does not say that training was done."
+        missing = "training was done" if kind == "train" else "it could answer"
+        said = signs.error or f"The log does not say that {missing}."
         return Ending("failed", f"It left with status 0 before its end. {said}")
     if job_exit.signal is not None:
         return Ending("failed", f"It was ended by signal {signal_name(job_exit.signal)}.")

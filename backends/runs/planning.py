@@ -1,4 +1,4 @@
-"""From choices to a RunPlan: a new run, one that continues, a branch, a text server."""
+"""From choices to a RunPlan: a new run, one that continues, a branch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.arguments import int_of, merge_arguments, value_of, without
+from backends.runs.arguments import int_of, merge_arguments, value_of
 from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import (
     ITERATION,
@@ -29,11 +29,6 @@ SERVER_PORT = 8028
 SCHEDULE = ("--train-iters", "--lr", "--min-lr", "--lr-decay-iters", "--lr-decay-style", "--lr-warmup-iters",
             "--lr-warmup-fraction", "--lr-decay-samples", "--train-samples", "--weight-decay")  # fmt: skip
 OVERRIDE = ("--override-opt_param-scheduler", "--use-checkpoint-opt_param-scheduler")
-# Flags that say how a training run goes, not what the model is: a text server has no use for them.
-TRAINING_ONLY = ("--train-iters", "--save-interval", "--exit-signal-handler", "--eval-iters", "--eval-interval", "--lr",
-                 "--min-lr", "--lr-decay-iters", "--lr-decay-style", "--lr-warmup-iters", "--lr-warmup-fraction",
-                 "--weight-decay", "--clip-grad", "--log-interval", "--log-throughput", "--data-path", "--split",
-                 "--global-batch-size", *OVERRIDE)  # fmt: skip
 
 
 def train_plan(
@@ -141,42 +136,6 @@ def make_branch(save: Path, iteration: int, branch: Path) -> None:
     target = os.path.relpath((save / name).resolve(), branch.resolve())
     (branch / name).symlink_to(target, target_is_directory=True)
     (branch / TRACKER).write_text(str(iteration))
-
-
-def serve_plan(
-    workspace: Workspace,
-    save: Path,
-    *,
-    port: int,
-    changes: Sequence[str] = (),
-    wait: bool = False,
-    launcher: str = "local",
-) -> RunPlan:
-    """A text server on the checkpoint that the tracker of `save` names, or (`wait`) on the first that appears there.
-
-    The model's flags are those of the run that wrote it. Raises UserError.
-    """
-    tracker = read_tracker(save)
-    if not wait and tracker.problem is not None:
-        raise UserError(
-            f"{save} holds no checkpoint to serve. {tracker.problem}",
-            f"See what is there: mdk-tui checkpoints {save}",
-        )
-    writer = writer_of(workspace, save)
-    parent = writer.plan() if writer else None
-    trainer: Trainer = "server" if parent and parent.trainer == "megatron" else "demo"
-    model = without(parent.arguments, *TRAINING_ONLY) if parent and trainer == "server" else ()
-    waiting = ("--wait-for-checkpoint", "--follow-checkpoints") if wait else ()
-    return RunPlan(
-        kind="serve",
-        trainer=trainer,
-        launcher=launcher,
-        preset=parent.preset if parent else "",
-        title=f"{(parent.title or parent.preset) if parent else save.name} (server)",
-        arguments=merge_arguments(model, ("--port", str(port), *waiting, *changes)),
-        load=str(save),
-        parent=writer.name if writer else None,
-    )
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:

@@ -36,6 +36,7 @@ class Signs:
     train_iters: int | None = None
     working: bool = False  # the training loop was reached, or the server listens
     loaded: bool = False  # "successfully loaded checkpoint"
+    loaded_iteration: int | None = None  # of the newest of them
     random_start: bool = False  # "will start from random"
     saved: int | None = None  # iteration of the newest "successfully saved checkpoint"
     ended: bool = False  # an end mark: training is done, or the program said that it exits
@@ -57,6 +58,7 @@ class Signs:
                     self.nan_alert = None
             case Checkpoint(action="loaded"):
                 self.loaded = True
+                self.loaded_iteration = event.iteration
             case Checkpoint(action="missing") | Alert(kind="random-weights"):
                 self.random_start = True
             case Checkpoint(action="saved"):

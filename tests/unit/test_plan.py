@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from backends.errors import UserError
 from backends.files import write_json
+from backends.inference.serving import serve_plan
 from backends.runs.arguments import flatten, group_arguments, merge_arguments, value_of, without
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder
@@ -24,7 +25,6 @@ from backends.runs.planning import (
     make_branch,
     new_save_folder,
     save_folder_of,
-    serve_plan,
     train_plan,
 )
 from backends.runs.pruning import linked_checkpoints

@@ -226,7 +226,9 @@ def test_a_state_that_is_not_written_any_more_is_noted() -> None:
         ("train", None, Signs(ended=True), None, "lost"),
         ("serve", JobExit(None, 15), Signs(), "Stopped.", "finished"),
         ("serve", JobExit(None, 15), Signs(), None, "failed"),
-        ("serve", JobExit(0, None), Signs(), None, "finished"),
+        ("serve", JobExit(0, None), Signs(address="http://x"), None, "finished"),
+        ("serve", JobExit(0, None), Signs(), None, "failed"),
+        ("serve", JobExit(0, None), Signs(random_start=True), "No checkpoint.", "failed"),
     ],
 )
 def test_how_a_job_ended(kind: str, job_exit: JobExit, signs: Signs, stopped: str | None, phase: str) -> None:

@@ -12,7 +12,9 @@ import click
 
 from backends.errors import UserError
 from backends.inference.megatron_api import MegatronClient
+from backends.inference.readiness import until_ready
 from backends.inference.request import Request, complete
+from backends.inference.serving import serve_plan
 from backends.launch.ending import stop_run
 from backends.launch.start import start
 from backends.models.presets import TINY
@@ -21,7 +23,7 @@ from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder, dated_name, moment_of
 from backends.runs.plan import RunPlan
-from backends.runs.planning import free_port, new_save_folder, serve_plan, train_plan
+from backends.runs.planning import free_port, new_save_folder, train_plan
 from backends.text import clean_line
 from backends.workspace import Workspace
 from tui.commands.run_text import now
@@ -88,7 +90,7 @@ def _headless(workspace: Workspace, plan: RunPlan) -> int:
     tracked = read_tracker(save).iteration
     server = start(serve_plan(workspace, save, port=free_port()), workspace)
     try:
-        address = _wait_until_ready(server)
+        *_, address = until_ready(server, workspace, limit=READY_LIMIT)
         click.echo(f"The text server {server.name} answers at {address}.")
         request = Request(PROMPT, tokens=TOKENS, temperature=0.8, seed=1234)
         answer = complete(MegatronClient(address), request)
@@ -127,22 +129,6 @@ def _lines(folder: RunFolder) -> Iterator[str]:
             if not data:
                 over = describe(folder).over
                 time.sleep(0 if over else POLL)
-
-
-def _wait_until_ready(server: RunFolder) -> str:
-    deadline = time.monotonic() + READY_LIMIT
-    while True:
-        info = describe(server)
-        if info.address and info.phase == "running":
-            return info.address
-        if info.over:
-            raise _failure(info)
-        if time.monotonic() > deadline:
-            raise UserError(
-                f"The text server {info.run} is not ready after {READY_LIMIT:.0f} s.",
-                f"See {info.path / 'output.log'}",
-            )
-        time.sleep(POLL)
 
 
 def _failure(info: RunInfo) -> UserError:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from pathlib import Path
 
 import click
 
-from backends.launch.placement import Placement, default_launcher, placed
+from backends.inference.readiness import until_ready
+from backends.inference.serving import serve_plan, served
+from backends.launch.placement import Placement
 from backends.launch.ports import with_master_port
-from backends.runs.planning import free_port, save_folder_of, serve_plan
+from backends.runs.catalog import describe
+from backends.runs.planning import free_port
 from backends.workspace import Workspace
 from tui.commands.placement_options import placement_options
 from tui.commands.run_text import gpus_of, launch, megatron_arguments, print_dry_run
@@ -18,6 +21,10 @@ from tui.commands.run_text import gpus_of, launch, megatron_arguments, print_dry
 @click.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--port", type=click.IntRange(1, 65535), help="Default: 8028 if it is free, else a free one.")
+@click.option("--iteration", type=click.IntRange(1), help="Serve this one (default: the newest).")
+@click.option(
+    "--until-ready", "until_ready_too", is_flag=True, help="Wait until it can answer; status 1 if it fails."
+)
 @placement_options
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
@@ -27,6 +34,8 @@ def command(
     workspace: Workspace,
     checkpoint: Path,
     port: int | None,
+    iteration: int | None,
+    until_ready_too: bool,
     launcher: str | None,
     gpus: str | None,
     processes: int | None,
@@ -38,20 +47,31 @@ def command(
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> int:
-    """Start the text server on CHECKPOINT, a dated folder, on 127.0.0.1.
+    """Start the text server on CHECKPOINT, a dated folder or one iter_N inside it, on 127.0.0.1.
 
-    It listens once the checkpoint is loaded: see `mdk-tui status`.
+    The model's flags are those of the run that wrote it, else those stored inside it. It listens once the checkpoint is
+    loaded: see `mdk-tui status`.
     """
-    save, why = save_folder_of(workspace, checkpoint)
+    save, step, why = served(workspace, checkpoint, iteration)
     if why:
         click.echo(why, err=True)
-    changes = megatron_arguments(arguments)
-    plan = serve_plan(workspace, save, port=port or free_port(), changes=changes)
-    chosen = launcher or default_launcher(plan.trainer)
-    plan = dataclasses.replace(plan, launcher=chosen, gpus=gpus_of(gpus))
-    plan = placed(plan, workspace, Placement(processes, image, not no_image, no_home, hostfile))
+    plan = serve_plan(
+        workspace,
+        save,
+        port=port or free_port(),
+        iteration=step,
+        changes=megatron_arguments(arguments),
+        launcher=launcher,
+        gpus=gpus_of(gpus),
+        wish=Placement(processes, image, not no_image, no_home, hostfile),
+    )
     if dry_run:
         print_dry_run(with_master_port(plan, workspace), workspace, as_json=as_json)
-    else:
-        launch(plan, workspace, as_json=as_json)
+        return 0
+    folder = launch(plan, workspace, as_json=as_json and not until_ready_too)
+    if until_ready_too:
+        for words in until_ready(folder, workspace):
+            click.echo(words, err=True)
+        if as_json:
+            click.echo(json.dumps(describe(folder).as_json()))
     return 0

@@ -1,0 +1,124 @@
+"""From a checkpoint to the plan of a text server: its flags, its processes, its GPUs, its port."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from backends.errors import UserError
+from backends.inference import model_flags
+from backends.inference.free_gpus import gpu_readings, roomiest
+from backends.launch.placement import Placement, default_launcher, placed
+from backends.runs.arguments import merge_arguments
+from backends.runs.checkpoints import (
+    ITERATION,
+    MODEL,
+    Iteration,
+    describe,
+    folder_name,
+    iteration_of,
+    read_tracker,
+)
+from backends.runs.plan import RunPlan, Trainer
+from backends.runs.planning import save_folder_of, writer_of
+from backends.runs.torch_archive import stored_arguments
+from backends.telemetry.readings import GpuReading
+from backends.workspace import Workspace
+
+STEP = "--ckpt-step"  # core_r0.8.0 loads this iteration instead of the one that the tracker names
+
+
+def served(
+    workspace: Workspace, given: Path | None, iteration: int | None = None
+) -> tuple[Path, int | None, str | None]:
+    """(save folder, iteration to pin, why it is another folder than `given`). None: what the tracker names.
+
+    A folder `…/iter_N` means that iteration. Raises UserError.
+    """
+    if given is not None and iteration is None and (match := ITERATION.fullmatch(given.name)):
+        save, _ = save_folder_of(workspace, given)
+        return save, int(match[1]), None
+    save, why = save_folder_of(workspace, given)
+    return save, iteration, why
+
+
+def serve_plan(
+    workspace: Workspace,
+    save: Path,
+    *,
+    port: int,
+    iteration: int | None = None,
+    changes: Sequence[str] = (),
+    wait: bool = False,
+    launcher: str | None = None,
+    gpus: tuple[int, ...] | None = None,
+    wish: Placement = Placement(),  # noqa: B008  (a constant)
+    look: Callable[[], Sequence[GpuReading]] = gpu_readings,
+) -> RunPlan:
+    """A text server on checkpoint `iteration` of `save`, else on the one that its tracker names when it loads.
+
+    `wait`: on the first that appears there, and then on the newest. The model's flags are those of the run that wrote
+    the checkpoint, else those stored inside it. Without `gpus` it gets those with the most free memory. Raises UserError.
+    """
+    if not wait:
+        _check(save, iteration)
+    writer = writer_of(workspace, save)
+    parent = writer.plan() if writer else None
+    trainer, model = _model_of(parent, save, iteration)
+    waiting = ("--wait-for-checkpoint", "--follow-checkpoints") if wait else ()
+    step = (STEP, str(iteration)) if iteration is not None else ()
+    named = (parent.title or parent.preset) if parent else save.name
+    plan = RunPlan(
+        kind="serve",
+        trainer=trainer,
+        launcher=launcher or default_launcher(trainer),
+        preset=parent.preset if parent else "",
+        title=f"{named} (server{f', iteration {iteration}' if iteration is not None else ''})",
+        arguments=merge_arguments(model, ("--port", str(port), *step, *waiting, *changes)),
+        load=str(save),
+        gpus=gpus,
+        parent=writer.name if writer else None,
+    )
+    plan = placed(plan, workspace, wish)
+    if trainer == "server" and gpus is None and not plan.hosts:
+        plan = dataclasses.replace(plan, gpus=roomiest(look(), plan.processes))
+    return plan
+
+
+def _check(save: Path, iteration: int | None) -> None:
+    see = f"See what is there: mdk-tui checkpoints {save}"
+    wanted: Iteration | None = iteration
+    if wanted is None:
+        tracker = read_tracker(save)
+        if tracker.iteration is None:
+            raise UserError(f"{save} holds no checkpoint to serve. {tracker.problem}", see)
+        wanted = tracker.iteration
+    folder = save / folder_name(wanted)
+    if not folder.is_dir():
+        raise UserError(f"{save} holds no checkpoint of iteration {wanted}.", see)
+    if reason := describe(folder, tracked=True).reason:
+        raise UserError(f"The checkpoint of iteration {wanted} is not whole: {reason}", see)
+
+
+def _model_of(parent: RunPlan | None, save: Path, iteration: int | None) -> tuple[Trainer, tuple[str, ...]]:
+    """(who serves it, the model's flags). A checkpoint of the demo says itself what it is."""
+    if parent is not None:
+        return (
+            ("server", model_flags.of_run(parent.arguments)) if parent.trainer == "megatron" else ("demo", ())
+        )
+    stored = stored_in(save, iteration if iteration is not None else read_tracker(save).iteration)
+    if stored is None or "padded_vocab_size" not in stored or "transformer_impl" not in stored:
+        return "demo", ()  # the demo's, or none that can be read, which its server says in words
+    return "server", model_flags.of_checkpoint(stored)
+
+
+def stored_in(save: Path, iteration: Iteration | None) -> dict[str, Any] | None:
+    """The arguments inside a checkpoint: of its first shard, or of a distributed checkpoint's common part."""
+    if iteration is None:
+        return None
+    folder = save / folder_name(iteration)
+    shards = sorted(folder.glob(f"mp_rank_*/{MODEL}")) if iteration_of(folder) is not None else []
+    file = shards[0] if shards else folder / "common.pt"
+    return stored_arguments(file) if file.is_file() else None
