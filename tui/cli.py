@@ -17,7 +17,7 @@ from tui.appearance import APPEARANCE, appearance
 # name -> (module below tui.commands, one line for --help); the function in the module is called `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "Train a tiny GPT on the CPU and talk to it."),
-    "watch": ("watch", "The monitor on any Megatron log."),
+    "watch": ("watch", "The monitor on any Megatron log, or on event files."),
     "setup": ("setup", "The steps from a bare server to data: look, show, run."),
     "doctor": ("doctor", "Check this machine, with remedies."),
     "parse": ("parse", "The events of a log, one JSON object a line."),

@@ -1,4 +1,4 @@
-"""`mdk-tui watch LOG|-`: the monitor on any Megatron log, read-only."""
+"""`mdk-tui watch LOG|-`: the monitor on any Megatron log, or on TensorBoard's event files, read-only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
+from backends.tracking.event_follower import event_files, is_event_path
 from backends.workspace import Workspace
 
 LOOKED_AT = 4096  # bytes at the start of a file that tell text from anything else
@@ -19,7 +20,10 @@ LOOKED_AT = 4096  # bytes at the start of a file that tell text from anything el
 @click.argument("log", metavar="LOG|-")
 @click.pass_obj
 def command(workspace: Workspace, log: str) -> None:
-    """Watch LOG, written by whomever, live. `-`: standard input, as in `ssh node tail -f train.log | mdk-tui watch -`."""
+    """Watch LOG, written by whomever, live. `-`: standard input, as in `ssh node tail -f train.log | mdk-tui watch -`.
+
+    Without its log a run can be watched by TensorBoard's event files: give one, or the folder that holds them.
+    """
     source = keyboard_from_terminal() if log == "-" else readable_log(Path(log).expanduser())
     from tui.commands.app import run_application
 
@@ -27,9 +31,11 @@ def command(workspace: Workspace, log: str) -> None:
 
 
 def readable_log(path: Path) -> Path:
-    """`path`, if it is a log that can be read. Raises UserError."""
+    """`path`, if it is a log that can be read, or holds event files. Raises UserError."""
     try:
         mode = path.stat().st_mode
+        if stat.S_ISDIR(mode) and event_files(path):
+            return path
         if stat.S_ISDIR(mode):
             raise UserError(f"{path} is a folder.", _candidates(path), status=2)
         if not stat.S_ISREG(mode):
@@ -44,7 +50,7 @@ def readable_log(path: Path) -> Path:
         raise UserError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
     except ValueError:
         raise UserError("A file name cannot hold a null character.", status=2) from None
-    if b"\0" in start:
+    if b"\0" in start and not is_event_path(path):
         raise UserError(f"{path} is no text.", "Name the file into which the job's output goes.", status=2)
     return path
 

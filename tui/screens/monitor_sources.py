@@ -14,6 +14,7 @@ from backends.megatron.record import Record
 from backends.runs.catalog import RunInfo, describe, find_run
 from backends.runs.folder import RunFolder
 from backends.text import clean_line
+from backends.tracking.event_follower import EventFollower, is_event_path
 from backends.workspace import Workspace
 
 LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
@@ -22,7 +23,10 @@ LOOK = 1.0  # s between two looks at the state of a run
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a monitor looks at: a run (its log, and its state), or a log alone: a path, or the descriptor of a pipe."""
+    """What a monitor looks at: a run (its log, and its state), or a log alone: a path, or the descriptor of a pipe.
+
+    TensorBoard's event files, or a folder with them, take the place of a log that is not there.
+    """
 
     name: str
     log: Path | int
@@ -32,13 +36,16 @@ class Watched:
     def live(self) -> bool:
         return self.run is not None
 
-    def follower(self) -> Follower:
+    def follower(self) -> Follower | EventFollower:
+        if isinstance(self.log, Path) and is_event_path(self.log):
+            return EventFollower(self.log)
         return Follower(PipeSource(self.log) if isinstance(self.log, int) else FileSource(self.log))
 
-    def news(self, follower: Follower) -> Iterator[News]:
+    def news(self, follower: Follower | EventFollower) -> Iterator[News]:
         """What `follower` brings, with the age of the log. Runs in a thread: the disk may be far away."""
         for update in follower.updates():
-            yield News.of(update, None if isinstance(self.log, int) else _written(self.log))
+            read = follower.path if isinstance(follower, EventFollower) else self.log
+            yield News.of(update, None if isinstance(read, int) else _written(read))
 
 
 def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | None) -> Watched | None:
