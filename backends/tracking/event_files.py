@@ -128,8 +128,8 @@ class EventReader:
                 at = position + HEAD.size
                 step = byte = buffer[at]
                 at += 1
-                shift = 0
-                while byte >= 128 and shift < 49:  # a longer one, or a negative one, is left to the full decoder
+                shift = 0  # bits; what is longer, or negative, is left to the full decoder
+                while byte >= 128 and shift < 49:
                     byte = buffer[at]
                     at += 1
                     shift += 7
