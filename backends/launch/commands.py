@@ -12,6 +12,7 @@ from backends.models.layout import Resources
 from backends.models.layout import check as check_layout
 from backends.models.problem import Problem
 from backends.runs.plan import RunPlan
+from backends.runs.resuming import load_problems
 from backends.workspace import Workspace
 
 LAUNCHERS: dict[str, Launcher] = {"local": Local(), "mpirun": Mpirun()}
@@ -31,8 +32,8 @@ def commands(plan: RunPlan, workspace: Workspace) -> Command:
 
 
 def problems(plan: RunPlan, workspace: Workspace) -> list[Problem]:
-    """Everything that speaks against `plan`: its own checks, its launcher's, and for Megatron-LM those of its layout."""
-    found = [*plan.check(), *launcher_of(plan).check(plan, workspace)]
+    """Everything that speaks against `plan`: its own checks, its launcher's, those of what it loads and of its layout."""
+    found = [*plan.check(), *launcher_of(plan).check(plan, workspace), *load_problems(plan, workspace)]
     if plan.trainer == "megatron":
         said = {problem.field for problem in found}
         nodes = max(1, len(plan.hosts))

@@ -62,7 +62,7 @@ def start(
 
 def _own_save_folder(plan: RunPlan) -> RunPlan:
     """Make the dated folder of a new training run and own it; somebody else's second takes the next. Raises UserError."""
-    if plan.kind != "train" or plan.save is None or plan.load is not None:
+    if plan.kind != "train" or plan.save is None or plan.load == plan.save:
         return plan
     save = Path(plan.save)
     name = f"{save.parent.name}/{save.name}"

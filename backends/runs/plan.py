@@ -113,7 +113,7 @@ def _check_words(plan: RunPlan) -> list[Problem]:
         )
     for flag, field_name, instead in (
         ("--save", "save", "Name the base before the `--`: --save BASE. The dated folder below it is chosen once."),
-        ("--load", "load", "Use `mdk-tui resume CHECKPOINT`, which tests the tracker file before it starts."),
+        ("--load", "load", "Name the folder before the `--`: --load DIR, or use `mdk-tui resume DIR`; both look at it before they start."),
     ):  # fmt: skip
         if value_of(plan.arguments, flag) is not None:
             problems.append(Problem("error", field_name, f"{flag} is among the Megatron arguments.", instead))

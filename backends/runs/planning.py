@@ -23,12 +23,12 @@ from backends.runs.checkpoints import (
 )
 from backends.runs.folder import RunFolder, next_free
 from backends.runs.plan import RunPlan, Trainer
+from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT
 from backends.workspace import Workspace
 
 SERVER_PORT = 8028
-SCHEDULE = ("--train-iters", "--lr", "--min-lr", "--lr-decay-iters", "--lr-decay-style", "--lr-warmup-iters",
-            "--lr-warmup-fraction", "--lr-decay-samples", "--train-samples", "--weight-decay")  # fmt: skip
-OVERRIDE = ("--override-opt_param-scheduler", "--use-checkpoint-opt_param-scheduler")
+# Flags that say how one checkpoint is loaded: --finetune would begin at iteration 0 again with each resume.
+ONE_LOAD = (OVERRIDE, USE_CHECKPOINT, "--finetune", "--no-load-optim", "--no-load-rng")
 
 
 def train_plan(
@@ -96,21 +96,15 @@ def branch_plan(
 def _go_on(
     workspace: Workspace, save: Path, iteration: Iteration | None, target: Path, changes: Sequence[str]
 ) -> RunPlan:
-    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`.
-
-    A change of the schedule gets the flag without which Megatron-LM refuses it.
-    """
+    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`."""
     parent = writer_of(workspace, save)
     if parent is None:
         raise UserError(
             f"No run of this workspace wrote {save}, so its arguments are not known.",
-            "Name the workspace that it belongs to: -w DIR.",
+            "Name the workspace that it belongs to (-w DIR), or the model: mdk-tui launch --preset P --load DIR",
         )
     plan = parent.plan()
-    arguments = _with_exit_signal(merge_arguments(plan.arguments, changes))
-    changed = any(value_of(arguments, flag) != value_of(plan.arguments, flag) for flag in SCHEDULE)
-    if changed and not any(value_of(arguments, flag) is not None for flag in OVERRIDE):
-        arguments = (*arguments, OVERRIDE[0])
+    arguments = _with_exit_signal(merge_arguments(without(plan.arguments, *ONE_LOAD), changes))
     train_iters = int_of(arguments, "--train-iters")
     if train_iters and isinstance(iteration, int) and iteration >= train_iters:
         raise UserError(
@@ -174,7 +168,7 @@ def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str 
     weights. Raises UserError.
     """
     if given is None:
-        return _newest_save(workspace), None
+        return newest_save(workspace), None
     folder = absolute(given)
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.")
@@ -191,7 +185,8 @@ def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str 
     return dated[0], f"{folder} is a base; its newest dated folder is {dated[0]}."
 
 
-def _newest_save(workspace: Workspace) -> Path:
+def newest_save(workspace: Workspace) -> Path:
+    """Where the newest run that trained saves. Raises UserError when none did."""
     for folder in run_folders(workspace):
         try:
             plan = folder.plan()

@@ -7,9 +7,11 @@ knows no class at all: everything becomes a plain value or an inert `Opaque`, so
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import struct
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,30 +96,54 @@ def torn(path: Path) -> str | None:
     return None if directory_size + offset == start else "is damaged"
 
 
-def stored_arguments(path: Path) -> dict[str, Any] | None:
-    """The training arguments inside a checkpoint file: name → plain value; None where there are none to be read.
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What a checkpoint file says beside its tensors: the training arguments, name → plain value, and the state of the
+    learning-rate schedule by the names of Megatron-LM's OptimizerParamScheduler. None: it does not say."""
 
-    Megatron stores an argparse.Namespace under "args"; the demo trainer stores `args.json`.
+    arguments: dict[str, Any] | None
+    scheduler: dict[str, Any] | None
+
+
+def read_archive(path: Path) -> Archive | None:
+    """The plain values of the checkpoint file `path`; None where it cannot be read.
+
+    Megatron stores an argparse.Namespace under "args"; the demo trainer stores `args.json` and `state.json`.
     """
-    import json
-
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if "args.json" in names:
-                value = json.loads(archive.read("args.json"))
-                return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+                state = _json(archive, "state.json") if "state.json" in names else {}
+                return Archive(_json(archive, "args.json"), _plain_values(state.get("opt_param_scheduler")))
             pickled = next((name for name in names if name.endswith("data.pkl")), None)
             if pickled is None or archive.getinfo(pickled).file_size > PICKLE_LIMIT:
                 return None
             state = read_pickle(archive.read(pickled))
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
         return None
-    return _plain_arguments(cast("dict[str, Any]", state).get("args")) if isinstance(state, dict) else None
+    if not isinstance(state, dict):
+        return None
+    values = cast("dict[str, Any]", state)
+    return Archive(_plain_values(values.get("args")), _plain_values(values.get("opt_param_scheduler")))
 
 
-def _plain_arguments(arguments: Any) -> dict[str, Any] | None:
-    state = arguments.state if isinstance(arguments, Opaque) else arguments
+def stored_arguments(path: Path) -> dict[str, Any] | None:
+    """The training arguments inside a checkpoint file; None where there are none to be read."""
+    found = read_archive(path)
+    return found.arguments if found else None
+
+
+def _json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
+    """The JSON object in one member. Raises ValueError for another value."""
+    value = json.loads(archive.read(name))
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} holds no object")
+    return cast("dict[str, Any]", value)
+
+
+def _plain_values(stored: Any) -> dict[str, Any] | None:
+    state = stored.state if isinstance(stored, Opaque) else stored
     if not isinstance(state, dict):
         return None
     values = cast("dict[Any, Any]", state)

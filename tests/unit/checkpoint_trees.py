@@ -39,13 +39,17 @@ def foreign_pickle(value: Any) -> bytes:
     return out.getvalue()
 
 
-def torch_file(arguments: dict[str, Any] | None = None, size: int = 2000) -> bytes:
+def torch_file(
+    arguments: dict[str, Any] | None = None, size: int = 2000, scheduler: dict[str, Any] | None = None
+) -> bytes:
     """A zip as torch.save writes it: `archive/data.pkl` and stored tensors."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         state: dict[str, Any] = {"iteration": 100, "checkpoint_version": 3.0}
         if arguments is not None:
             state["args"] = Namespace(arguments)
+        if scheduler is not None:
+            state["opt_param_scheduler"] = scheduler
         archive.writestr("archive/data.pkl", foreign_pickle(state))
         archive.writestr("archive/data/0", bytes(size))
     return out.getvalue()

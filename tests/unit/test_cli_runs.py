@@ -218,3 +218,26 @@ def test_without_numpy_the_demo_names_the_extra_to_install(terminal: Terminal) -
     argv = [sys.executable, "-c", code, "-w", str(terminal.workspace.root), "demo", "--headless"]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, env=dict(os.environ), timeout=60)
     assert done.returncode == 1 and "pip install 'mdk-tui[demo]'" in done.stderr
+
+
+def test_a_resume_shows_what_differs_and_refuses_what_cannot_load(terminal: Terminal) -> None:
+    quick = (*SMALL, "--train-iters", "4", "--log-interval", "1", "--save-interval", "2")
+    first = terminal.json("launch", "--preset", "tiny", "--", *quick)
+    terminal.wait(first["run"], "phase", "finished")
+    base = str(Path(first["save"]).parents[1])
+    refused = terminal("resume", base, "--", "--train-iters", "6", "--hidden-size", "32", status=1)
+    assert "is a base" in refused.stderr and "cannot load" in refused.stderr
+    assert "hint: Give --hidden-size 16." in refused.stderr and len(terminal.json("runs")) == 1
+    shown = terminal.json("resume", base, "--dry-run", "--", "--train-iters", "6")
+    assert shown["problems"] == [] and "--override-opt_param-scheduler" in shown["argv"]
+    assert [(d["flag"], d["verdict"]) for d in shown["differences"]] == [("--train-iters", "flag")]
+    assert shown["from"]["path"] == str(Path(first["save"], "iter_0000004")) and shown["from"]["why"]
+
+    again = terminal.json(
+        "launch", "--preset", "tiny", "--load", f"{first['save']}/iter_0000002", "--", *quick
+    )
+    assert again["save"] != first["save"] and again["from"]["branch"]
+    assert terminal.wait(again["run"], "phase", "finished")["iteration"] == 4
+    for path in terminal.workspace.runs.glob("*/*/output.log"):
+        text = path.read_text()
+        assert "from random" not in text and ("at iteration 2" in text) == (again["run"] in str(path))

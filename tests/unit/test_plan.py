@@ -15,11 +15,11 @@ from backends.errors import UserError
 from backends.files import write_json
 from backends.inference.serving import serve_plan
 from backends.runs.arguments import flatten, group_arguments, merge_arguments, value_of, without
+from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import (
-    OVERRIDE,
     branch_plan,
     continue_plan,
     make_branch,
@@ -149,12 +149,16 @@ def test_continuing_loads_and_saves_in_one_dated_folder(workspace: Workspace) ->
     assert why is None and save == save_of(workspace)
     assert (plan.load, plan.save, plan.parent) == (str(save), str(save), "2026-11-30/05-00-00")
     assert value_of(plan.arguments, "--exit-signal-handler") == ""
-    assert OVERRIDE[0] not in plan.arguments and plan.check() == []
+    assert plan.check() == []
 
 
-def test_a_longer_schedule_gets_the_flag_without_which_it_is_refused(workspace: Workspace) -> None:
-    plan = continue_plan(workspace, save_of(workspace), ("--train-iters", "200"))
-    assert plan.train_iters == 200 and OVERRIDE[0] in plan.arguments
+def test_flags_of_one_load_are_not_carried_on(workspace: Workspace) -> None:
+    """--finetune begins at iteration 0: a resume of a fine-tuning run that kept it would lose what was trained."""
+    [run] = run_folders(workspace)
+    once = ("--finetune", "--no-load-optim", "--override-opt_param-scheduler")
+    write_json(run.plan_file, planned(save=str(save_of(workspace)), arguments=(*MODEL, *once)).as_json())
+    plan = continue_plan(workspace, save_of(workspace), ("--no-load-rng",))
+    assert not set(once) & set(plan.arguments) and "--no-load-rng" in plan.arguments
 
 
 def test_a_run_that_is_complete_is_not_continued_unless_for_longer(workspace: Workspace) -> None:

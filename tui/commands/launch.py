@@ -12,8 +12,10 @@ from backends.launch.ports import with_master_port
 from backends.models import presets
 from backends.runs.plan import TRAINERS, Trainer
 from backends.runs.planning import new_save_folder, train_plan
+from backends.runs.resuming import loading
 from backends.workspace import Workspace
 from tui.commands.placement_options import placement_options
+from tui.commands.resume_text import go_on
 from tui.commands.run_text import gpus_of, launch, megatron_arguments, now, print_dry_run
 
 
@@ -23,6 +25,11 @@ from tui.commands.run_text import gpus_of, launch, megatron_arguments, now, prin
 @placement_options
 @click.option(
     "--save", "base", type=click.Path(path_type=Path), help="Checkpoints go to a dated folder below BASE."
+)
+@click.option(
+    "--load",
+    type=click.Path(path_type=Path),
+    help="Begin with this checkpoint: a save folder, its base, or iter_N.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
@@ -40,6 +47,7 @@ def command(
     no_home: bool,
     hostfile: Path | None,
     base: Path | None,
+    load: Path | None,
     dry_run: bool,
     as_json: bool,
     arguments: tuple[str, ...],
@@ -62,6 +70,14 @@ def command(
         workspace,
         Placement(processes, image, not no_image, no_home, hostfile),
     )
+    if load is not None:
+        go_on(
+            loading(workspace, with_master_port(plan, workspace), load),
+            workspace,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
+        return 0
     if dry_run:
         print_dry_run(with_master_port(plan, workspace), workspace, as_json=as_json)
         return 0

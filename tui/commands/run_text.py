@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -20,15 +21,20 @@ from backends.workspace import Workspace
 
 
 def print_dry_run(
-    plan: RunPlan, workspace: Workspace, *, as_json: bool, found: Sequence[Problem] | None = None
+    plan: RunPlan,
+    workspace: Workspace,
+    *,
+    as_json: bool,
+    found: Sequence[Problem] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """What would run, word for word, and what speaks against it. `found`: problems looked for already."""
+    """What would run, word for word, and what speaks against it. `found`: problems looked for already; `more`: keys."""
     command = commands(plan, workspace)
     against = problems(plan, workspace) if found is None else found
     if as_json:
         listed = [problem.as_json() for problem in against]
         shown = {"argv": list(command.argv), "cwd": command.cwd, "env": dict(command.env), "problems": listed}
-        click.echo(json.dumps({**shown, "load": plan.load, "save": plan.save}))
+        click.echo(json.dumps({**shown, "load": plan.load, "save": plan.save, **(more or {})}))
         return
     click.echo(f"cd {shlex.quote(command.cwd)}")
     for name, value in command.env.items():
@@ -52,9 +58,10 @@ def launch(plan: RunPlan, workspace: Workspace, *, as_json: bool) -> RunFolder:
     return folder
 
 
-def print_started(info: RunInfo, *, as_json: bool) -> None:
+def print_started(info: RunInfo, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
+    """`more`: keys that the JSON has beside the run's own."""
     if as_json:
-        click.echo(json.dumps(info.as_json()))
+        click.echo(json.dumps({**info.as_json(), **(more or {})}))
         return
     click.echo(f"{info.run} runs, independent of this terminal.")
     if info.save:

@@ -1,0 +1,55 @@
+"""Starting what goes on from a checkpoint: what speaks against it, and a branch's folder filled before its run starts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.launch.commands import problems
+from backends.launch.start import start
+from backends.models.problem import Problem
+from backends.runs.checkpoints import TRACKER, folder_name
+from backends.runs.folder import RunFolder, claim_dated_folder, moment_of
+from backends.runs.planning import make_branch, writer_of
+from backends.runs.resuming import Resumption, difference_problems
+from backends.runs.stored_values import read_stored
+from backends.workspace import Workspace
+
+
+def resume_problems(resumption: Resumption, workspace: Workspace) -> list[Problem]:
+    """Everything that speaks against it. The folder of a branch does not exist yet: its checkpoint is looked at instead."""
+    plan, source = resumption.plan, resumption.source
+    if not resumption.branches:
+        return problems(plan, workspace)
+    found = problems(dataclasses.replace(plan, load=None), workspace)
+    stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
+    return [*found, *(difference_problems(stored, plan) if stored else [])]
+
+
+def start_resumption(resumption: Resumption, workspace: Workspace) -> RunFolder:
+    """Start it. Raises UserError; a branch's folder is then taken away again."""
+    if errors := [p for p in resume_problems(resumption, workspace) if p.severity == "error"]:
+        raise UserError(errors[0].message, errors[0].remedy)
+    plan, source = resumption.plan, resumption.source
+    if not resumption.branches:
+        return start(plan, workspace)
+    if not isinstance(source.iteration, int) or plan.save is None:
+        raise ValueError("a branch has an iteration and a folder")
+    wanted = Path(plan.save)
+    branch = claim_dated_folder(wanted.parents[1], moment_of(f"{wanted.parent.name}/{wanted.name}"))
+    make_branch(source.save, source.iteration, branch)
+    try:
+        return start(dataclasses.replace(plan, load=str(branch), save=str(branch)), workspace)
+    except UserError:
+        _take_away(branch, folder_name(source.iteration))
+        raise
+
+
+def _take_away(branch: Path, link: str) -> None:
+    """What `make_branch` made; anything else in the folder keeps it."""
+    with contextlib.suppress(OSError):
+        (branch / link).unlink()
+        (branch / TRACKER).unlink()
+        branch.rmdir()

@@ -1,0 +1,319 @@
+"""The arguments of a checkpoint against those of a run that is to load it: what differs, and what comes of it.
+
+The rules follow megatron/training of core_r0.8.0: `check_checkpoint_args` and `load_checkpoint` in checkpointing.py, the
+strict loading of weights by name and shape, and `OptimizerParamScheduler.load_state_dict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from backends.models.problem import Fix, Problem
+from backends.runs.argument_values import NEGATIVE, flag_of, given_values, planned_values
+from backends.runs.plan import RunPlan
+from backends.runs.schedule_comparison import INPUTS, OVERRIDE, USE_CHECKPOINT, schedule_changes
+from backends.runs.stored_values import Stored
+
+Verdict: TypeAlias = Literal["harmless", "flag", "changes", "refused"]
+VERDICTS: Mapping[Verdict, str] = {"harmless": "harmless", "flag": "needs a flag", "changes": "another model",
+                                   "refused": "cannot load"}  # fmt: skip
+
+# What check_checkpoint_args asserts; the second group only where there is a vocabulary file.
+ASSERTED = ("num_layers", "hidden_size", "num_attention_heads", "add_position_embedding")
+ASSERTED_WITH_VOCABULARY = ("max_position_embeddings", "make_vocab_size_divisible_by", "tokenizer_type")
+# What decides about names and shapes of the weights, which are loaded strictly.
+SHAPES = ("ffn_hidden_size", "kv_channels", "num_query_groups", "swiglu", "add_bias_linear", "add_qkv_bias",
+          "untie_embeddings_and_output_weights", "normalization", "position_embedding_type", "qk_layernorm",
+          "num_experts", "use_legacy_models", "vocab_size")  # fmt: skip
+# What leaves names and shapes as they are but computes something else with the weights.
+MEANINGS = ("rotary_base", "rotary_percent", "rotary_interleaved", "rotary_seq_len_interpolation_factor", "squared_relu",
+            "apply_layernorm_1p", "apply_residual_connection_post_layernorm", "norm_epsilon")  # fmt: skip
+LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
+          "num_layers_per_virtual_pipeline_stage")  # fmt: skip
+ORDER = "The data come in another order from here on; samples that were seen are counted as before."
+HARMLESS = {
+    "seq_length": ORDER,
+    "seed": ORDER,
+    "data_path": "Other data; as many samples as were consumed are skipped in them.",
+    "split": ORDER,
+    "micro_batch_size": "The same batches, cut into other pieces.",
+    "context_parallel_size": "Weights are not split by it.",
+    "sequence_parallel": "Weights are not split by it.",
+}
+# What Megatron-LM works out from others where it is not given.
+DERIVED = ("ffn_hidden_size", "kv_channels", "lr_decay_iters", "lr_decay_samples")
+# Bookkeeping, different in every run.
+IGNORED = frozenset({"save", "load", "tensorboard_dir", "exit_signal_handler", "finetune", "no_load_optim", "no_load_rng",
+                     "override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler", "use_dist_ckpt",
+                     "auto_detect_ckpt_format", "dist_ckpt_format", "vocab_file", "merge_file", "fp16", "bf16",
+                     "use_rotary_position_embeddings", "group_query_attention", "weight_decay_incr_style"})  # fmt: skip
+CONVERT = "tools/checkpoint/convert.py of Megatron-LM writes it anew for another layout"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One argument that differs. `stored` and `planned` as words; `fix`: what to change in the plan's arguments."""
+
+    flag: str
+    stored: str
+    planned: str
+    verdict: Verdict
+    message: str
+    remedy: str = ""
+    fix: Fix | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if name != "fix"}
+
+    def as_problem(self) -> Problem | None:
+        """None for what is harmless. Of a flag that is needed it says that it is not there yet."""
+        if self.verdict == "harmless":
+            return None
+        severity = "warning" if self.verdict == "changes" else "error"
+        words = f"{self.flag} is {self.planned} here and {self.stored} in the checkpoint. {self.message}"
+        return Problem(severity, self.flag, words, self.remedy, self.fix)
+
+
+def compare(stored: Stored, plan: RunPlan) -> tuple[Difference, ...]:
+    """What differs between `stored` and what `plan` would train with, the gravest first."""
+    planned = planned_values(plan.arguments, plan.trainer, plan.processes)
+    found = [*_model(stored, planned), *_load_flags(stored, planned), *_optimizer(stored, planned)]
+    found = _without_consequences([*found, *_schedule(stored, planned)], given_values(plan.arguments))
+    said = {difference.flag for difference in found}
+    found += [d for d in _rest(stored, given_values(plan.arguments)) if d.flag not in said]
+    order: tuple[Verdict, ...] = ("refused", "changes", "flag", "harmless")
+    return tuple(sorted(found, key=lambda difference: order.index(difference.verdict)))
+
+
+def _without_consequences(found: Sequence[Difference], given: Mapping[str, Any]) -> list[Difference]:
+    """Without what merely follows from another difference: --ffn-hidden-size from --hidden-size."""
+    kept: list[Difference] = []
+    for difference in found:
+        follows = difference.flag in map(flag_of, DERIVED) and not any(
+            flag_of(n) == difference.flag for n in given
+        )
+        alike = [d for d in found if d is not difference and d.verdict == difference.verdict]
+        if not (follows and alike):
+            kept.append(difference)
+    return kept
+
+
+def needed_flags(differences: Iterable[Difference]) -> dict[str, tuple[str, ...]]:
+    """The flags without which the differences would be refused, each with its values."""
+    flags: dict[str, tuple[str, ...]] = {}
+    for difference in differences:
+        if difference.verdict == "flag":
+            flags |= {flag: words for flag, words in (difference.fix or {}).items() if words is not None}
+    return flags
+
+
+def same(stored: Any, planned: Any) -> bool:
+    """Whether two values say the same; 6e-05 and 6.0e-5 do, and a list and a tuple of the same words."""
+    if isinstance(stored, list | tuple) or isinstance(planned, list | tuple):
+        return [_plain(v) for v in _listed(stored)] == [_plain(v) for v in _listed(planned)]
+    return _plain(stored) == _plain(planned)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    return float(value) if isinstance(value, int | float) else str(value)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence or a table."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(shown, cast("Sequence[Any]", value)))
+    return {"True": "on", "False": "off", "None": "not set"}.get(str(value), str(value))
+
+
+def _pairs(
+    stored: Stored, planned: Mapping[str, Any], names: Iterable[str]
+) -> Iterator[tuple[str, Any, Any]]:
+    """(name, stored, planned) of what is known on both sides and differs."""
+    for name in names:
+        if name in stored.values and name in planned and not same(stored.values[name], planned[name]):
+            yield name, stored.values[name], planned[name]
+
+
+def _difference(
+    name: str, old: Any, new: Any, verdict: Verdict, message: str, remedy: str | None = None
+) -> Difference:
+    """`remedy` None: to train with what the checkpoint has."""
+    fix = _back(name, old)
+    if remedy is None and fix is not None:
+        flag, words = next(iter(fix.items()))
+        remedy = f"Take {flag} away." if words is None else f"Give {' '.join((flag, *words))}."
+    return Difference(flag_of(name), shown(old), shown(new), verdict, message, remedy or "", fix)
+
+
+def _back(name: str, old: Any) -> Fix | None:
+    """The change of arguments that gives `name` the value `old`; None where no words can say it."""
+    flag = flag_of(name)
+    if isinstance(old, bool):
+        wanted = not old if flag in NEGATIVE else old
+        return {flag: () if wanted else None}
+    if old is None:
+        return {flag: None}
+    return {flag: tuple(map(str, _listed(old)))}
+
+
+def _model(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
+    vocabulary = planned.get("vocab_file") is not None or planned.get("tokenizer_type") in (
+        "GPT2BPETokenizer",
+        None,
+    )
+    learned = planned.get("position_embedding_type", "learned_absolute") == "learned_absolute"
+    asserted = [*ASSERTED, *(ASSERTED_WITH_VOCABULARY if vocabulary else ())]
+    shapes = [*SHAPES, *(() if vocabulary else ("tokenizer_type",))]
+    if learned and not vocabulary:
+        shapes.append("max_position_embeddings")
+    if not planned.get("finetune"):
+        for name, old, new in _pairs(stored, planned, asserted):
+            yield _difference(name, old, new, "refused", "Megatron-LM compares the two and ends.")
+    else:
+        shapes += asserted
+    for name, old, new in _pairs(stored, planned, shapes):
+        if name != "num_query_groups" or _groups(stored.values) != _groups(planned):
+            yield _difference(name, old, new, "refused", "The weights have other names or shapes.")
+    for name, old, new in _pairs(stored, planned, MEANINGS):
+        yield _difference(name, old, new, "changes", "It loads, but the weights then compute something else.")
+    yield from _layout(stored, planned)
+    if not stored.distributed:
+        for name, old, new in _pairs(stored, planned, ["transformer_impl"]):
+            if not planned.get("use_legacy_models"):
+                yield _difference(name, old, new, "refused", "The weights have other names in torch format.")
+
+
+def _groups(values: Mapping[str, Any]) -> Any:
+    return values.get("num_query_groups") if values.get("group_query_attention") else None
+
+
+def _layout(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
+    """How the weights are split over ranks."""
+    for name, old, new in _pairs(stored, planned, LAYOUT):
+        if not stored.distributed:
+            remedy = f"Give {flag_of(name)} {shown(old)}, or convert the checkpoint: {CONVERT}."
+            if old is None:
+                remedy = f"Take {flag_of(name)} away, or convert the checkpoint: {CONVERT}."
+            yield _difference(
+                name, old, new, "refused", "In torch format each rank finds its own shard only.", remedy
+            )
+        elif stored.values.get("use_distributed_optimizer") and not stored.values.get(
+            "ckpt_fully_parallel_save", True
+        ):
+            message = "The distributed optimizer's state was not saved so that it can be split anew."
+            yield _difference(
+                name, old, new, "refused", message, f"Give {flag_of(name)} {shown(old)}, or --no-load-optim."
+            )
+        else:
+            yield _difference(
+                name, old, new, "harmless", "It is split anew; the random state is not taken over.", ""
+            )
+
+
+def _load_flags(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
+    """Flags without which this checkpoint is not read."""
+    if stored.distributed and not (planned.get("use_dist_ckpt") or planned.get("auto_detect_ckpt_format")):
+        message = "A distributed checkpoint is only read when that is said; without it Megatron-LM ends."
+        yield _flag("--auto-detect-ckpt-format", "torch_dist", "torch", message)
+    if planned.get("finetune"):
+        return
+    for kept, flag in (("no_save_optim", "--no-load-optim"), ("no_save_rng", "--no-load-rng")):
+        if stored.values.get(kept) and not planned.get(flag.removeprefix("--").replace("-", "_")):
+            yield _flag(flag, "not saved", "wanted", "What was not saved cannot be loaded.")
+
+
+def _flag(flag: str, old: str, new: str, message: str) -> Difference:
+    return Difference(flag, old, new, "flag", message, f"{flag} is added.", {flag: ()})
+
+
+def _optimizer(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
+    precision = tuple(_precision(values) for values in (stored.values, planned))
+    if None not in precision and precision[0] != precision[1]:
+        half = "fp32" not in precision
+        message = "The weights are converted." if half else "The optimizer's state has another shape."
+        remedy = (
+            f"Give {_precision_flag(precision[0])}, as before."
+            if precision[0] != "fp32"
+            else "Take the flag away."
+        )
+        verdict: Verdict = (
+            "changes" if half or planned.get("no_load_optim") or planned.get("finetune") else "refused"
+        )
+        yield Difference("--fp16/--bf16", str(precision[0]), str(precision[1]), verdict, message, remedy)
+    if planned.get("no_load_optim") or planned.get("finetune"):
+        return
+    for name, old, new in _pairs(stored, planned, ["optimizer", "use_distributed_optimizer"]):
+        if name == "use_distributed_optimizer" and stored.distributed:
+            continue
+        remedy = (
+            f"Use what it was trained with ({shown(old)}), or drop the optimizer's state: --no-load-optim."
+        )
+        yield _difference(
+            name, old, new, "refused", "The optimizer's state is stored in another way.", remedy
+        )
+
+
+def _precision(values: Mapping[str, Any]) -> str | None:
+    if "fp16" not in values and "bf16" not in values:
+        return None
+    return "bf16" if values.get("bf16") else "fp16" if values.get("fp16") else "fp32"
+
+
+def _precision_flag(precision: str | None) -> str:
+    return f"--{precision}"
+
+
+def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
+    """Differences of the learning-rate schedule: refused without a flag that says which side counts."""
+    rows = list(_pairs(stored, planned, INPUTS))
+    if any(name == "weight_decay" for name, *_ in rows):
+        rows = [row for row in rows if row[0] not in ("start_weight_decay", "end_weight_decay")]
+    if planned.get("finetune") or planned.get("no_load_optim"):
+        yield from (_difference(*row, "harmless", "The schedule begins anew.", "") for row in rows)
+        return
+    changes = schedule_changes(stored.scheduler, stored.values, planned)
+    if not changes:
+        yield from (_difference(*row, "harmless", "The schedule does not depend on it.", "") for row in rows)
+        return
+    what = "; ".join(f"{words} {shown(old)} → {shown(new)}" for words, old, new in changes)
+    fix: Fix | None = None
+    if planned.get("use_checkpoint_opt_param_scheduler"):
+        verdict, message, remedy = "harmless", f"Not taken: the checkpoint's schedule counts ({what}).", ""
+    elif planned.get("override_opt_param_scheduler"):
+        verdict, message, remedy = "harmless", f"The new schedule counts ({what}).", ""
+    else:
+        verdict, message = "flag", f"The schedule changes: {what}."
+        remedy = f"{OVERRIDE} is added (the new values count); to keep the old ones give {USE_CHECKPOINT}."
+        fix = {OVERRIDE: ()}
+        if not rows:  # nobody asked for another one
+            message = f"It was trained with another schedule than its arguments say: {what}."
+            remedy, fix = (
+                f"{USE_CHECKPOINT} is added (the schedule goes on as it is stored).",
+                {USE_CHECKPOINT: ()},
+            )
+    if not rows:
+        rows = [(words, old, new) for words, old, new in changes]
+        yield from (
+            Difference(words, shown(old), shown(new), verdict, message, remedy, fix)
+            for words, old, new in rows
+        )
+        return
+    for at, (name, old, new) in enumerate(rows):
+        words = (message, remedy) if at == 0 else ("Part of the same schedule.", "")
+        yield Difference(flag_of(name), shown(old), shown(new), verdict, *words, fix)
+
+
+def _rest(stored: Stored, given: Mapping[str, Any]) -> Iterator[Difference]:
+    """What else is given and differs; nothing in a checkpoint depends on it."""
+    for name, old, new in _pairs(stored, given, [name for name in given if name not in IGNORED]):
+        yield _difference(
+            name, old, new, "harmless", HARMLESS.get(name, "Nothing in the checkpoint depends on it."), ""
+        )

@@ -1,0 +1,251 @@
+"""Going on from a checkpoint: which one is meant, with which arguments, and what differs from those stored in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.models.problem import Problem
+from backends.runs.arguments import flatten, merge_arguments, value_of
+from backends.runs.catalog import describe
+from backends.runs.checkpoints import (
+    TRACKER,
+    Checkpoint,
+    Iteration,
+    checkpoints,
+    folder_name,
+    is_save_folder,
+    iteration_of,
+    read_tracker,
+    save_folders,
+)
+from backends.runs.checkpoints import describe as describe_checkpoint
+from backends.runs.comparison import Difference, compare, needed_flags
+from backends.runs.folder import NAME
+from backends.runs.plan import RunPlan
+from backends.runs.planning import (
+    absolute,
+    branch_plan,
+    continue_plan,
+    new_save_folder,
+    newest_save,
+    writer_of,
+    writers_of,
+)
+from backends.runs.stored_values import Stored, read_stored
+from backends.workspace import Workspace
+
+NO_TRACKER = f"there Megatron-LM finds no {TRACKER} and would start from random weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The checkpoint to go on from: `iteration` of the save folder `save`.
+
+    `branch`: it is not what the tracker names, or another line of training is wanted; Megatron-LM can then only load it
+    from a folder of its own. `why`: why it is not simply the folder that was given.
+    """
+
+    save: Path
+    iteration: Iteration
+    branch: bool
+    why: str | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.save / folder_name(self.iteration)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A plan that goes on from `source`, and what differs from the arguments stored there (`compared_with` says where).
+
+    The flags that differences need are in the plan already. `compared_with` None: no stored arguments were found.
+    """
+
+    source: Source
+    plan: RunPlan
+    differences: tuple[Difference, ...]
+    compared_with: str | None
+
+    @property
+    def branches(self) -> bool:
+        """Whether the checkpoint has to be linked into the folder that the plan loads from before it starts."""
+        return self.source.branch
+
+
+def find_source(workspace: Workspace, given: Path | None, iteration: int | None) -> Source:
+    """What `given` (None: the newest run's folder) and `iteration` mean. Raises UserError where nothing whole is meant.
+
+    `…/iter_N` means iteration N of its save folder; a base means its newest dated folder with a whole checkpoint.
+    """
+    if given is None:
+        return _of_save(newest_save(workspace), iteration, None)
+    folder = absolute(given)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.")
+    named = iteration_of(folder)
+    if named is not None:
+        return _of_checkpoint(folder, named, iteration)
+    if is_save_folder(folder):
+        return _of_save(folder, iteration, None)
+    return _of_base(folder, iteration)
+
+
+def _of_checkpoint(folder: Path, named: Iteration, iteration: int | None) -> Source:
+    save, wanted = folder.parent, named if iteration is None else iteration
+    why = f"{folder.name} is one checkpoint of {save}: {NO_TRACKER}."
+    tracked = read_tracker(save).iteration == wanted and iteration is None
+    if not tracked and wanted == "release":
+        raise UserError(f"{folder} cannot be branched from.", "Name an iteration.")
+    return _whole(
+        Source(save, wanted, not tracked, why if tracked else f"{why} It goes on in a branch of its own.")
+    )
+
+
+def _of_base(base: Path, iteration: int | None) -> Source:
+    dated = save_folders(base)
+    if not dated:
+        raise UserError(f"{base} holds no checkpoints.", "Name a folder that a run saved to.")
+    for save in dated:
+        tracker = read_tracker(save)
+        if iteration is None and (
+            tracker.iteration is None or not _described(save, tracker.iteration).complete
+        ):
+            continue
+        if iteration is not None and not (save / folder_name(iteration)).is_dir():
+            continue
+        why = f"{base} is a base: {NO_TRACKER}. Its newest dated folder with a whole checkpoint is {save}."
+        return _of_save(save, iteration, why)
+    wanted = "a whole checkpoint that its tracker names" if iteration is None else f"iteration {iteration}"
+    raise UserError(
+        f"None of the {len(dated)} dated folders of {base} holds {wanted}.",
+        f"See: mdk-tui checkpoints {base}",
+    )
+
+
+def _of_save(save: Path, iteration: int | None, why: str | None) -> Source:
+    if iteration is not None:
+        return _whole(Source(save, iteration, True, why))
+    tracker = read_tracker(save)
+    if tracker.iteration is None:
+        remedy = _instead(save) or f"See what is there: mdk-tui checkpoints {save}"
+        raise UserError(f"{save} holds no checkpoint to continue from. {tracker.problem}", remedy)
+    return _whole(Source(save, tracker.iteration, False, why))
+
+
+def _whole(source: Source) -> Source:
+    """Raises UserError when it is not there or not whole: Megatron-LM would end with status 0, or load half of it."""
+    if not source.checkpoint.is_dir():
+        there = sorted(c.iteration for c in checkpoints(source.save) if isinstance(c.iteration, int))
+        raise UserError(
+            f"{source.save} has no checkpoint of iteration {source.iteration}.",
+            f"There are: {', '.join(map(str, there))}."
+            if there
+            else f"See: mdk-tui checkpoints {source.save}",
+        )
+    found = _described(source.save, source.iteration)
+    if not found.complete:
+        raise UserError(
+            f"Iteration {source.iteration} in {source.save} is not whole. {found.reason}",
+            _instead(source.save) or f"See: mdk-tui checkpoints {source.save}",
+        )
+    return source
+
+
+def _described(save: Path, iteration: Iteration) -> Checkpoint:
+    folder = save / folder_name(iteration)
+    return describe_checkpoint(folder, tracked=True)
+
+
+def _instead(save: Path) -> str | None:
+    """The command that goes on from the newest whole checkpoint of `save`."""
+    whole = next((c for c in checkpoints(save) if c.complete and isinstance(c.iteration, int)), None)
+    return (
+        f"Branch from the newest whole one: mdk-tui resume {save} --iteration {whole.iteration}"
+        if whole
+        else None
+    )
+
+
+def resumption(
+    workspace: Workspace, given: Path | None, iteration: int | None, changes: Sequence[str], now: datetime
+) -> Resumption:
+    """Go on with what the run that wrote the checkpoint did, with `changes`. Raises UserError."""
+    source = find_source(workspace, given, iteration)
+    if source.branch:
+        if source.iteration == "release":
+            raise UserError(f"{source.checkpoint} cannot be branched from.", "Name an iteration.")
+        branch = new_save_folder(base_of(source.save), now)
+        plan = branch_plan(workspace, source.save, source.iteration, branch, changes)
+    else:
+        check_idle(workspace, source.save)
+        plan = continue_plan(workspace, source.save, changes)
+    return _compared(workspace, source, plan)
+
+
+def loading(workspace: Workspace, plan: RunPlan, given: Path) -> Resumption:
+    """A new run (`plan`, which saves to a dated folder of its own) that begins with a checkpoint. Raises UserError."""
+    source = find_source(workspace, given, None)
+    load = plan.save if source.branch else str(source.save)
+    writer = writer_of(workspace, source.save)
+    return _compared(
+        workspace, source, dataclasses.replace(plan, load=load, parent=writer.name if writer else None)
+    )
+
+
+def _compared(workspace: Workspace, source: Source, plan: RunPlan) -> Resumption:
+    stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
+    if stored is None:
+        return Resumption(source, plan, (), None)
+    differences = compare(stored, plan)
+    arguments = merge_arguments(plan.arguments, flatten(needed_flags(differences).items()))
+    return Resumption(source, dataclasses.replace(plan, arguments=arguments), differences, stored.source)
+
+
+def base_of(save: Path) -> Path:
+    """Where a branch of `save` goes: beside it, among the dated folders of its base."""
+    return save.parents[1] if NAME.fullmatch(f"{save.parent.name}/{save.name}") else save.parent
+
+
+def check_idle(workspace: Workspace, save: Path) -> None:
+    """Two runs that save into one folder overwrite each other's checkpoints. Raises UserError."""
+    for folder in writers_of(workspace, save):
+        info = describe(folder)
+        if not info.over:
+            raise UserError(
+                f"{info.run} still {info.phase if info.phase != 'running' else 'runs'} and saves into {save}.",
+                f"Stop it first: mdk-tui stop {info.run}",
+            )
+
+
+def difference_problems(stored: Stored, plan: RunPlan) -> list[Problem]:
+    """What a load would fail or go wrong by."""
+    return [problem for difference in compare(stored, plan) if (problem := difference.as_problem())]
+
+
+def load_problems(plan: RunPlan, workspace: Workspace) -> list[Problem]:
+    """What speaks against loading what `plan` names: differences from the stored arguments, an end already reached.
+
+    A folder without a valid tracker is `RunPlan.check`'s to refuse; here it has no problem.
+    """
+    if plan.kind != "train" or plan.load is None:
+        return []
+    save = Path(plan.load)
+    iteration = read_tracker(save).iteration
+    if iteration is None:
+        return []
+    stored = read_stored(save / folder_name(iteration), writer_of(workspace, save))
+    found = difference_problems(stored, plan) if stored else []
+    wanted = plan.train_iters
+    begins_anew = any(value_of(plan.arguments, flag) is not None for flag in ("--finetune", "--skip-train"))
+    if wanted and isinstance(iteration, int) and iteration >= wanted and not begins_anew:
+        message = f"The checkpoint is already at iteration {iteration} of {wanted}."
+        found.append(
+            Problem("warning", "--train-iters", message, f"Train longer: --train-iters {2 * iteration}.")
+        )
+    return found

@@ -1,0 +1,78 @@
+"""With which arguments a checkpoint was written: from the checkpoint itself, else from the log or the plan of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.errors import UserError
+from backends.megatron.events import Argument
+from backends.megatron.parser import Parser
+from backends.runs.argument_values import planned_values, printed_values
+from backends.runs.checkpoints import MODEL, SHARD
+from backends.runs.folder import RunFolder
+from backends.runs.torch_archive import read_archive
+
+HEAD = 1 << 21  # bytes at the beginning of a log that hold its argument block
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Arguments by Megatron's names. `scheduler`: the state of OptimizerParamScheduler, where the file holds it.
+
+    `source` says where they were found; `distributed`: in a torch_dist or zarr checkpoint, which can be loaded with another
+    layout. What is not in `values` is not known.
+    """
+
+    values: Mapping[str, Any]
+    scheduler: Mapping[str, Any] | None
+    source: str
+    distributed: bool = False
+
+
+def read_stored(checkpoint: Path, writer: RunFolder | None) -> Stored | None:
+    """What is known of the arguments of `checkpoint`, an `iter_*` folder that the run `writer` wrote (None: nobody's).
+
+    None: nothing is. Reads a few hundred KB, never a tensor.
+    """
+    file = arguments_file(checkpoint)
+    distributed = file is not None and file.name == "common.pt"
+    found = read_archive(file) if file is not None else None
+    if found is not None and found.arguments:
+        return Stored(found.arguments, found.scheduler, checkpoint.name, distributed)
+    if writer is None:
+        return None
+    if printed := read_argument_block(writer.log):
+        return Stored(printed_values(printed), None, f"the log of {writer.name}", distributed)
+    try:
+        plan = writer.plan()
+    except UserError:
+        return None
+    values = planned_values(plan.arguments, plan.trainer, plan.processes)
+    return Stored(values, None, f"the plan of {writer.name}", distributed)
+
+
+def arguments_file(checkpoint: Path) -> Path | None:
+    """The file of a checkpoint that holds its arguments, whatever its format."""
+    common = checkpoint / "common.pt"
+    if common.is_file():
+        return common
+    try:
+        shards = sorted(path.name for path in checkpoint.iterdir() if SHARD.fullmatch(path.name))
+    except OSError:
+        return None
+    file = checkpoint / shards[0] / MODEL if shards else None
+    return file if file is not None and file.is_file() else None
+
+
+def read_argument_block(log: Path) -> dict[str, str]:
+    """name → value as Megatron-LM printed them at the start of `log`; none where there are none."""
+    try:
+        with log.open("rb") as file:
+            data = file.read(HEAD)
+    except OSError:
+        return {}
+    events = Parser().feed(data)
+    return {event.name: event.value for event in events if isinstance(event, Argument)}
