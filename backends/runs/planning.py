@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.arguments import int_of, merge_arguments, value_of
+from backends.runs.arguments import int_of, merge_arguments, value_of, without
 from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import (
     ITERATION,
