@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.launch.facts import Facts, gather
 from backends.launch.launcher import Command, Launcher
 from backends.launch.local import Local
 from backends.launch.mpirun import Mpirun
-from backends.models.layout import Resources
+from backends.launch.site_checks import check_site
 from backends.models.layout import check as check_layout
 from backends.models.problem import Problem
 from backends.runs.plan import RunPlan
@@ -28,18 +30,31 @@ def launcher_of(plan: RunPlan) -> Launcher:
 
 def commands(plan: RunPlan, workspace: Workspace) -> Command:
     """What `plan` runs. Raises UserError for an unknown launcher."""
-    return launcher_of(plan).command(plan, workspace)
+    command = launcher_of(plan).command(plan, workspace)
+    return (
+        dataclasses.replace(command, argv=plan.command, env=dict(plan.environment))
+        if plan.command
+        else command
+    )
 
 
-def problems(plan: RunPlan, workspace: Workspace) -> list[Problem]:
-    """Everything that speaks against `plan`: its own checks, its launcher's, those of what it loads and of its layout."""
-    found = [*plan.check(), *launcher_of(plan).check(plan, workspace), *load_problems(plan, workspace)]
-    if plan.trainer == "megatron":
-        said = {problem.field for problem in found}
-        nodes = max(1, len(plan.hosts))
-        resources = Resources(plan.processes, gpus_per_node=max(1, plan.processes // nodes))
-        found += [p for p in check_layout(plan.arguments, resources) if p.field not in said]
-    return found
+def problems(plan: RunPlan, workspace: Workspace, facts: Facts | None = None) -> list[Problem]:
+    """Everything that speaks against `plan`, errors first: its layout (of Megatron-LM), its own checks, its launcher's,
+    those of what it loads and of this machine. What the layout says of a field is not said again.
+
+    `facts`: what is known of data, disk and GPUs; None: what the disk says.
+    """
+    known = facts or gather(plan, workspace)
+    found = check_layout(plan.arguments, known.resources(plan)) if plan.trainer == "megatron" else []
+    said = {problem.field for problem in found}
+    found += [problem for problem in plan.check() if problem.field not in said]
+    found += launcher_of(plan).check(plan, workspace)
+    found += load_problems(plan, workspace)
+    missing = any(problem.field == "--data-path" for problem in found)
+    found += [
+        problem for problem in check_site(plan, known) if not (missing and problem.field == "--data-path")
+    ]
+    return sorted(found, key=lambda problem: problem.severity != "error")
 
 
 def write_command(path: Path, command: Command, title: str) -> None:

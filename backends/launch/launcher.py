@@ -21,11 +21,20 @@ class Command:
     cwd: str
     env: Mapping[str, str]
 
+    def shell(self) -> str:
+        """The same as typed by hand: where, what is added to the environment, the command."""
+        return "\n".join([f"cd {shlex.quote(self.cwd)}", *self._exports(), shlex.join(self.argv)])
+
     def script(self, title: str) -> str:
-        """A shell script that does the same by hand."""
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
+        """The same as a program."""
         safe = " ".join(title.split())
-        return f"#!/bin/sh\n# {safe}\ncd {shlex.quote(self.cwd)} || exit 1\n{exports}exec {shlex.join(self.argv)}\n"
+        where = f"cd {shlex.quote(self.cwd)} || exit 1"
+        return "\n".join(
+            ["#!/bin/sh", f"# {safe}", where, *self._exports(), f"exec {shlex.join(self.argv)}", ""]
+        )
+
+    def _exports(self) -> list[str]:
+        return [f"export {name}={shlex.quote(value)}" for name, value in self.env.items()]
 
 
 class Launcher(Protocol):

@@ -16,6 +16,7 @@ from backends.workspace import Workspace
 
 MODULES = {"train": "backends.demo.train", "serve": "backends.demo.serve"}
 DEMO_NEEDS = ("numpy", "autograd")
+BY_MPIRUN = "Choose --launcher mpirun.", {"launcher": ("mpirun",)}
 
 
 class Local:
@@ -25,14 +26,14 @@ class Local:
         problems: list[Problem] = []
         if plan.trainer != "demo":
             message = f"The launcher local runs the demo, not {plan.trainer}."
-            problems.append(Problem("error", "launcher", message, "Choose --launcher mpirun."))
+            problems.append(Problem("error", "launcher", message, *BY_MPIRUN))
         missing = [name for name in DEMO_NEEDS if importlib.util.find_spec(name) is None]
         if plan.trainer == "demo" and missing:
             message = f"The demo computes with {' and '.join(missing)}, which this Python does not have."
             problems.append(Problem("error", "trainer", message, "pip install 'mdk-tui[demo]'"))
         if plan.processes != 1 or plan.hosts:
             message = "The launcher local starts one process on this machine."
-            problems.append(Problem("error", "launcher", message, "Choose --launcher mpirun."))
+            problems.append(Problem("error", "launcher", message, *BY_MPIRUN))
         return problems
 
     def command(self, plan: RunPlan, workspace: Workspace) -> Command:

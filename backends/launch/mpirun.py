@@ -15,7 +15,7 @@ from backends.launch.launcher import Command, arguments_of
 from backends.launch.local import MODULES
 from backends.launch.server_source import server_problems
 from backends.models.problem import Problem
-from backends.runs.arguments import group_arguments, value_of, without
+from backends.runs.arguments import value_of, without, words_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK, Process
 from backends.settings import read_settings
@@ -49,7 +49,8 @@ class Mpirun:
             and plan.trainer != "demo"
         ):
             message = f"{plan.processes} processes for {len(plan.gpus)} GPUs: Megatron-LM needs one GPU each."
-            problems.append(Problem("error", "gpus", message, f"Give --np {len(plan.gpus)}."))
+            fix = {"processes": (str(len(plan.gpus)),)}
+            problems.append(Problem("error", "gpus", message, f"Give --np {len(plan.gpus)}.", fix))
         problems += [*_check_slots(plan), *self._check_image(plan, workspace)]
         return problems + (_check_scripts(plan, workspace) if plan.trainer != "demo" else [])
 
@@ -139,7 +140,7 @@ def _demo_words(plan: RunPlan) -> list[str]:
 
 def _script_words(plan: RunPlan, workspace: Workspace) -> list[str]:
     """`bash SCRIPT SAVE TENSORBOARD VOCAB MERGES DATA [--load DIR] FLAGS…`, the server's without the `--load`."""
-    vocabulary, merges = _vocabulary(plan, workspace)
+    words, merges = vocabulary(plan, workspace)
     flags = without(plan.arguments, *TAKEN)
     if plan.kind == "serve":
         # FP8's kernels take only lengths that are multiples of 8, and prompts are not.
@@ -148,19 +149,19 @@ def _script_words(plan: RunPlan, workspace: Workspace) -> list[str]:
             SCRIPTS["serve"],
             plan.load or "",
             "",
-            vocabulary,
+            words,
             merges,
             "",
             *without(flags, "--fp8-format"),
         ]
-    data = " ".join(dict(group_arguments(plan.arguments)).get("--data-path", ()))
+    data = " ".join(words_of(plan.arguments, "--data-path"))
     board = value_of(plan.arguments, "--tensorboard-dir")
     board = board if board is not None else f"{plan.save}/tensorboard" if plan.save else ""
     load = ["--load", plan.load] if plan.load else []
-    return ["bash", SCRIPTS["train"], plan.save or "", board, vocabulary, merges, data, *load, *flags]
+    return ["bash", SCRIPTS["train"], plan.save or "", board, words, merges, data, *load, *flags]
 
 
-def _vocabulary(plan: RunPlan, workspace: Workspace) -> tuple[str, str]:
+def vocabulary(plan: RunPlan, workspace: Workspace) -> tuple[str, str]:
     """GPT-2's, from the set-up's data step, where no other is named; none for a tokenizer of another kind."""
     given = value_of(plan.arguments, "--vocab-file"), value_of(plan.arguments, "--merge-file")
     named = value_of(plan.arguments, "--tokenizer-type") or GPT2_TOKENIZER
@@ -183,11 +184,11 @@ def _check_scripts(plan: RunPlan, workspace: Workspace) -> list[Problem]:
         problems.append(Problem("error", "trainer", f"There is no {script}.", "Run: mdk-tui setup patches"))
     if plan.kind == "serve":
         problems += server_problems(workspace.megatron, plan.arguments)
-    for file, flag in zip(_vocabulary(plan, workspace), ("--vocab-file", "--merge-file"), strict=True):
+    for file, flag in zip(vocabulary(plan, workspace), ("--vocab-file", "--merge-file"), strict=True):
         if file and not (workspace.megatron / file).is_file():
             problems.append(Problem("error", flag, f"There is no {file}.", "Run: mdk-tui setup data"))
     data = value_of(plan.arguments, "--data-path")
     if plan.kind == "train" and not data and value_of(plan.arguments, "--mock-data") is None:
-        remedy = "Add --data-path PREFIX, or --mock-data."
-        problems.append(Problem("error", "data", "It is not said what to train on.", remedy))
+        remedy, fix = "Add --data-path PREFIX, or --mock-data.", {"--mock-data": ()}
+        problems.append(Problem("error", "--data-path", "It is not said what to train on.", remedy, fix))
     return problems

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.launch.hostfile import find_hostfile, hosts_of
 from backends.launch.image import workspace_image
-from backends.runs.arguments import int_of
+from backends.runs.arguments import flatten, group_arguments, int_of
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import absolute
 from backends.settings import Settings, read_settings
 from backends.workspace import Workspace
 
 SPLIT = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
+CONTEXT = "--context-parallel-size"
+FILES = ("--data-path", "--vocab-file", "--merge-file", "--tokenizer-model")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A user's choices. None: not said."""
 
+    launcher: str | None = None
+    gpus: tuple[int, ...] | None = None
     processes: int | None = None
     image: Path | None = None
     in_image: bool = True  # False: without one, whatever the workspace has
@@ -35,18 +39,36 @@ def default_launcher(trainer: Trainer) -> str:
 
 
 def placed(
-    plan: RunPlan, workspace: Workspace, wish: Placement, environment: Mapping[str, str] = os.environ
+    plan: RunPlan,
+    workspace: Workspace,
+    wish: Placement,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    present: int | None = None,
+    here: Path | None = None,
 ) -> RunPlan:
-    """`plan` with its image, nodes and processes. Raises UserError for a hostfile or settings that cannot be read."""
+    """`plan` with its launcher, image, nodes, processes and layout, and its files named so that every folder finds them.
+
+    `present`: how many GPUs this machine has, which is how many are taken when nothing is said. `here`: where the user
+    is, for relative paths. Raises UserError for a hostfile or settings that cannot be read.
+    """
     settings = read_settings(workspace.settings)
+    plan = dataclasses.replace(
+        plan,
+        launcher=wish.launcher or plan.launcher,
+        gpus=wish.gpus if wish.gpus is not None else plan.gpus,
+        arguments=found_files(plan.arguments, (here or Path.cwd(), workspace.megatron)),
+    )
     hosts = _hosts(plan, workspace, settings, wish, environment) if plan.launcher == "mpirun" else ()
     image = absolute(wish.image) if wish.image else None
     if image is None and plan.trainer != "demo":
         image = workspace_image(workspace, settings.image)
+    processes = wish.processes or _processes(plan, hosts, present)
     return dataclasses.replace(
         plan,
         hosts=hosts,
-        processes=wish.processes or _processes(plan, hosts),
+        processes=processes,
+        layout=_layout(plan, processes),
         image=str(image) if image and wish.in_image else None,
         image_options=("--no-home",) if wish.no_home else (),
     )
@@ -67,11 +89,45 @@ def _hosts(
     return tuple(host if ":" in host else host + slots for host in hosts_of(found))
 
 
-def _processes(plan: RunPlan, hosts: tuple[str, ...]) -> int:
-    """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen, else one."""
+def found_files(arguments: Sequence[str], folders: Sequence[Path]) -> tuple[str, ...]:
+    """`arguments` with data, vocabulary and tokenizer as absolute paths, where one of `folders` has them.
+
+    Users name them from where they are, the tutorial from the clone, and the job runs in the clone.
+    """
+    groups = group_arguments(arguments)
+    return flatten(
+        (flag, tuple(_found(word, folders) for word in values) if flag in FILES else values)
+        for flag, values in groups
+    )
+
+
+def _found(word: str, folders: Sequence[Path]) -> str:
+    """Several prefixes and weights may be one word."""
+    if " " in word:
+        return " ".join(_found(part, folders) for part in word.split())
+    expanded = Path(word).expanduser()
+    for folder in folders:
+        path = folder / expanded
+        if word and any(path.with_name(path.name + end).exists() for end in ("", ".idx")):
+            return str(absolute(path))
+    return word
+
+
+def _processes(plan: RunPlan, hosts: tuple[str, ...], present: int | None) -> int:
+    """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen or is there."""
     if plan.trainer == "server":
         tensor, pipeline = (int_of(plan.arguments, flag) or 1 for flag in SPLIT)
         return tensor * pipeline
+    if plan.launcher == "local":
+        return plan.processes
     if hosts:
         return sum(int(host.partition(":")[2] or 1) for host in hosts)
-    return len(plan.gpus) if plan.gpus and plan.launcher != "local" else plan.processes
+    if plan.gpus:
+        return len(plan.gpus)
+    return max(1, present or 1) if plan.trainer == "megatron" else plan.processes
+
+
+def _layout(plan: RunPlan, processes: int) -> dict[str, int]:
+    tensor, pipeline, context = (max(1, int_of(plan.arguments, flag) or 1) for flag in (*SPLIT, CONTEXT))
+    copies = max(1, processes // (tensor * pipeline * context))
+    return {"tp": tensor, "pp": pipeline, "cp": context, "dp": copies}

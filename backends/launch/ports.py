@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
+import os
 import socket
-from collections.abc import Callable, Collection
+import tempfile
+import time
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from backends.errors import UserError
 from backends.runs.catalog import run_folders
@@ -17,6 +24,7 @@ MASTER_PORT = "MASTER_PORT"
 WANTED = {"train": 14535, "serve": 14536}  # the tutorial's
 TRIES = 200
 NEWEST = 50  # runs that are asked which port they hold
+STARTING = 600.0  # s in which a job listens on its port, or never
 
 
 def is_free(port: int) -> bool:
@@ -30,17 +38,84 @@ def is_free(port: int) -> bool:
         return True
 
 
-def with_master_port(plan: RunPlan, workspace: Workspace, free: Callable[[int], bool] = is_free) -> RunPlan:
+@dataclass(frozen=True, slots=True)
+class PortBook:
+    """Who was promised which port of this machine, whatever the workspace and user: a file a port, named after it.
+
+    A run listens only when its python has started, a minute after its launch; until then only the book knows. A promise
+    is void when it is old: then the port is listened on, or free. Where the folder cannot be used nothing is promised.
+    """
+
+    folder: Path = Path(tempfile.gettempdir()) / "mdk-tui-ports"
+    now: Callable[[], float] = time.time
+
+    def promised(self) -> set[str]:
+        with contextlib.suppress(OSError):
+            return {path.name for path in self.folder.iterdir() if self._holds(path)}
+        return set()
+
+    def promise(self, port: int, run: Path) -> None:
+        path = self.folder / str(port)
+        with contextlib.suppress(OSError):
+            path.unlink(
+                missing_ok=True
+            )  # an old one, perhaps of another user, whose file cannot be written to
+            path.write_text(f"{run}\n", encoding="utf-8", errors="surrogateescape")
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None]:
+        """Nobody else of this machine chooses a port meanwhile."""
+        descriptor = self._open()
+        try:
+            if descriptor is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _open(self) -> int | None:
+        lock = self.folder / "lock"
+        with contextlib.suppress(OSError):
+            if not self.folder.exists():
+                self.folder.mkdir(exist_ok=True)
+                self.folder.chmod(0o1777)  # of all users, as the folder above it
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644))
+            return os.open(lock, os.O_RDONLY)  # Linux refuses O_CREAT on another user's file in such a folder
+        return None
+
+    def _holds(self, path: Path) -> bool:
+        if not path.name.isdigit() or self.now() - path.stat().st_mtime > STARTING:
+            return False
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            folder = RunFolder(Path(path.read_text(encoding="utf-8").strip()))
+            state = folder.state()
+            return folder.path.is_dir() and (state is None or not state.over)
+        return True  # of another user
+
+
+def with_master_port(
+    plan: RunPlan,
+    workspace: Workspace,
+    free: Callable[[int], bool] = is_free,
+    *,
+    book: PortBook = PortBook(),
+    run: Path | None = None,
+) -> RunPlan:
     """`plan` with the first port from the wanted one on that is neither listened on nor promised to another run.
 
-    A run listens only when its python has started, a minute after the launch: until then only its plan knows the port.
-    A plan without torch.distributed stays as it is. Raises UserError.
+    With the folder of its `run` it is promised to that one; without, this is a look. A plan without torch.distributed
+    stays as it is. Raises UserError.
     """
     if plan.trainer == "demo" or plan.launcher == "local":
         return plan
     given = plan.environment.get(MASTER_PORT, "")
     wanted = int(given) if given.isascii() and given.isdigit() else WANTED[plan.kind]
-    port = choose(wanted, promised(workspace), free)
+    with book.locked() if run is not None else contextlib.nullcontext():
+        port = choose(wanted, promised(workspace) | book.promised(), free)
+        if run is not None:
+            book.promise(port, run)
     return dataclasses.replace(plan, environment={**plan.environment, MASTER_PORT: str(port)})
 
 
@@ -53,7 +128,7 @@ def choose(wanted: int, taken: Collection[str], free: Callable[[int], bool]) -> 
 
 
 def promised(workspace: Workspace) -> set[str]:
-    """The ports of the runs that are not over."""
+    """The ports of the workspace's runs that are not over."""
     return {port for folder in islice(run_folders(workspace), NEWEST) if (port := _port_of(folder))}
 
 

@@ -44,7 +44,7 @@ def start(
         raise UserError(errors[0].message, errors[0].remedy)
     folder = create_run_folder(workspace.runs, now or datetime.now())
     try:
-        owned = _own_save_folder(with_master_port(plan, workspace))
+        owned = _own_save_folder(with_master_port(plan, workspace, run=folder.path))
         write_json(folder.plan_file, dataclasses.replace(owned, versions=_versions()).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
     except OSError as error:
@@ -67,7 +67,9 @@ def _own_save_folder(plan: RunPlan) -> RunPlan:
     save = Path(plan.save)
     name = f"{save.parent.name}/{save.name}"
     if NAME.fullmatch(name):
-        return dataclasses.replace(plan, save=str(claim_dated_folder(save.parents[1], moment_of(name))))
+        own = str(claim_dated_folder(save.parents[1], moment_of(name)))
+        edited = tuple(word.replace(str(save), own) for word in plan.command)
+        return dataclasses.replace(plan, save=own, command=edited)
     try:
         save.mkdir(parents=True, exist_ok=True)
     except OSError as error:

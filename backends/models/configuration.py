@@ -103,6 +103,10 @@ class Arguments:
     def words(self, flag: str) -> tuple[str, ...]:
         return self._values.get(flag, ())
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return tuple(self._values)
+
     def text(self, flag: str) -> str | None:
         words = self.words(flag)
         return words[0] if words else None
@@ -184,7 +188,7 @@ def read_configuration(
         use_distributed_optimizer="--use-distributed-optimizer" in given,
         half_precision="--fp16" in given or "--bf16" in given,
         fp8="--fp8-format" in given,
-        fused_attention=not local or "--use-flash-attn" in given,
+        fused_attention=not local or ("--use-flash-attn" in given and "--use-legacy-models" in given),
         train_iters=given.count("--train-iters"),
         save_interval=given.count("--save-interval"),
     )

@@ -17,6 +17,8 @@ MEBIBYTE = 1024 * 1024
 # Model TFLOP/s a GPU, for a time without a measurement: FP8 as the tutorial's 7B recipe ran on its 8 GPUs, half
 # precision as one half of it, full precision by the share of what such GPUs do in TF32.
 ASSUMED_THROUGHPUT = {"fp8": 800.0, "half": 400.0, "full": 150.0}
+# Full recomputation runs the forward pass, a third of the work, once more, which Megatron's count leaves out.
+FULL_RECOMPUTATION = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,12 @@ def checkpoint_bytes(config: Configuration, counts: Parameters) -> int:
     return counts.total * (14 if config.half_precision else 12)
 
 
+def assumed_throughput(config: Configuration) -> float:
+    """TFLOP/s a GPU, where none was measured."""
+    speed = ASSUMED_THROUGHPUT["fp8" if config.fp8 else "half" if config.half_precision else "full"]
+    return speed * (FULL_RECOMPUTATION if config.recompute_granularity == "full" else 1.0)
+
+
 def estimate_training(
     config: Configuration,
     counts: Parameters,
@@ -220,9 +228,7 @@ def estimate_training(
     iterations = config.train_iters
     tokens = per_iteration * iterations if iterations else None
     to_train_on = (data_tokens or 0) * train_split
-    speed = (
-        throughput or ASSUMED_THROUGHPUT["fp8" if config.fp8 else "half" if config.half_precision else "full"]
-    )
+    speed = throughput or assumed_throughput(config)
     seconds = flops_per_iteration(config) / (speed * 1e12 * config.world_size)
     size = checkpoint_bytes(config, counts)
     # Megatron saves after the last iteration as well.

@@ -14,9 +14,13 @@ from backends.models.estimate import MEBIBYTE, count_parameters, estimate_memory
 from backends.models.flag_checks import (
     check_data,
     check_iterations,
+    check_names,
     check_optimizer,
     check_precision,
+    check_recomputation,
+    check_split,
     check_tokenizer,
+    unknown_flags,
 )
 from backends.models.layout_checks import (
     LARGEST_SIZE,
@@ -55,20 +59,22 @@ def check(arguments: Sequence[str], resources: Resources) -> list[Problem]:
     try:
         config = read_configuration(arguments, resources.gpus, resources.vocab_size)
     except ArgumentError as error:
-        return [Problem("error", error.field, error.message, error.remedy)]
+        missing = Problem("error", error.field, error.message, error.remedy)
+        return [missing, *unknown_flags(given, resources.known_flags)]
     case = Case(given, config, resources)
     found = [problem for look in CHECKS for problem in look(case)]
     return sorted(found, key=lambda problem: problem.severity == "warning")
 
 
 def apply_fix(arguments: Sequence[str], fix: Fix) -> tuple[str, ...]:
-    """`arguments` with the flags of `fix` set, in place or at the end, or taken away."""
+    """`arguments` with the flags of `fix` set, in place or at the end, or taken away. What is no flag is left to others."""
     groups: list[list[str]] = []
     for word in arguments:
         if word.startswith("--") or not groups:
             groups.append([word])
         else:
             groups[-1].append(word)
+    fix = {flag: words for flag, words in fix.items() if flag.startswith("--")}
     wanted = {flag: [flag, *words] for flag, words in fix.items() if words is not None}
     kept: list[list[str]] = []
     for group in groups:
@@ -88,8 +94,10 @@ def _memory(case: Case) -> Iterator[Problem]:
     if needed <= present:
         return
     found = suggest(case.config, case.resources)
+    # Activations are an estimate, weights are not.
+    certain = estimate_memory(case.config, count_parameters(case.config)).weight_and_optimizer
     yield Problem(
-        "error" if needed - OVERHEAD_MIB > present else "warning",
+        "error" if certain > present else "warning",
         "gpus",
         f"The fullest GPU needs about {needed / 1024:.0f} GiB, of {present / 1024:.0f} GiB.",
         f"Fits with {' '.join(words_of(found.fix))} ({found.memory_mb / 1024:.0f} GiB)."
@@ -106,7 +114,8 @@ def _needed(config: Configuration) -> float:
 
 CHECKS: tuple[Callable[[Case], Iterator[Problem]], ...] = (
     check_world, check_tensor, check_pipeline, check_context, check_model, check_batch,
-    check_iterations, check_precision, check_tokenizer, check_optimizer, check_data, _memory,
+    check_iterations, check_precision, check_recomputation, check_tokenizer, check_optimizer, check_data, check_split,
+    check_names, _memory,
 )  # fmt: skip
 
 

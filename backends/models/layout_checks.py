@@ -22,9 +22,11 @@ class Resources:
     gpus: int  # GPUs of the run, on all nodes
     gpu_memory: int | None = None  # bytes of the smallest
     gpus_per_node: int = 8
-    data_tokens: int | None = None
+    data_tokens: int | None = None  # of all data sets together
     data_dtype: str | None = None  # of the .idx: uint16, int32
+    fewest_documents: int | None = None  # of the smallest data set
     vocab_size: int | None = None  # the tokenizer's own count
+    known_flags: frozenset[str] = frozenset()  # of the clone that will run; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ def check_world(case: Case) -> Iterator[Problem]:
             "error",
             "gpus",
             f"{gpus} GPUs cannot be divided into copies of the model on {config.model_parallel_size} GPUs each.",
-            f"Take {gpus // config.model_parallel_size * config.model_parallel_size} GPUs, or other parallel sizes.",
+            f"Take {(whole := gpus // config.model_parallel_size * config.model_parallel_size)} GPUs, or other parallel sizes.",
+            {"gpus": (str(whole),)},
         )
 
 
@@ -71,6 +74,11 @@ def _divisible(size: int, flag: str, name: str, parts: dict[str, int]) -> Iterat
                 {flag: (str(good),)},
             )
             return
+
+
+def _divisor(number: int, near: int) -> int:
+    """The largest divisor of `number` that is at most `near`."""
+    return next(n for n in range(min(near, number, LARGEST_SIZE), 0, -1) if number % n == 0)
 
 
 def check_tensor(case: Case) -> Iterator[Problem]:
@@ -103,7 +111,8 @@ def check_tensor(case: Case) -> Iterator[Problem]:
             "--seq-length",
             f"Sequence length {config.seq_length} cannot be divided among tensor parallel size {size}, as sequence"
             " parallelism does.",
-            f"Take a multiple of {size}.",
+            f"Take {(near := max(1, config.seq_length // size) * size)}, a multiple of {size}.",
+            {"--seq-length": (str(near),)},
         )
 
 
@@ -125,7 +134,8 @@ def check_pipeline(case: Case) -> Iterator[Problem]:
                 "error",
                 VIRTUAL,
                 f"{config.num_layers // size} layers of a stage cannot be divided into virtual stages of {virtual}.",
-                f"Take a divisor of {config.num_layers // size}.",
+                f"Take {(near := _divisor(config.num_layers // size, virtual))}, a divisor of {config.num_layers // size}.",
+                {VIRTUAL: (str(near),)},
             )
         elif config.num_microbatches % size:
             yield Problem(
@@ -178,7 +188,8 @@ def check_model(case: Case) -> Iterator[Problem]:
             "error",
             "--num-query-groups",
             f"{config.num_attention_heads} attention heads cannot be divided among {config.num_query_groups} query groups.",
-            f"Take a divisor of {config.num_attention_heads}.",
+            f"Take {(near := _divisor(config.num_attention_heads, config.num_query_groups))}, a divisor.",
+            {"--num-query-groups": (str(near),)},
         )
     if "--num-query-groups" in given and "--group-query-attention" not in given:
         yield Problem(

@@ -85,3 +85,5 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
 MEGATRON_PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     name: (title, tuple(shlex.split(text))) for name, (title, text) in _TEXTS.items()
 }
+# Where all GPUs of a machine would be too many for the batch.
+GPUS: Mapping[str, int] = {"smoke": 1}

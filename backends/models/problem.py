@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# Flags to set, each with its words (none for a switch); None takes a flag away.
+# Flags to set, each with its words (none for a switch); None takes a flag away. A key that is no flag is a choice beside
+# the arguments: gpus, launcher, save.
 Fix: TypeAlias = Mapping[str, tuple[str, ...] | None]
 
 

@@ -42,6 +42,31 @@ def value_of(arguments: Iterable[str], flag: str) -> str | None:
     return (found[-1][0] if found[-1] else "") if found else None
 
 
+def words_of(arguments: Iterable[str], flag: str) -> tuple[str, ...]:
+    """All values of the last `flag`; none when it is absent."""
+    return dict(group_arguments(arguments)).get(flag, ())
+
+
+def data_prefixes(arguments: Iterable[str]) -> tuple[str, ...]:
+    """The prefixes of `--data-path`, without their weights, as core_r0.8.0's `get_blend_from_list` reads them.
+
+    Several may have come as one word, as the training script takes them.
+    """
+    words = words_of(arguments, "--data-path")
+    if len(words) == 1 and is_number(words[0].partition(" ")[0]):
+        words = tuple(words[0].split())
+    weighted = len(words) % 2 == 0 and all(map(is_number, words[::2]))
+    return words[1::2] if weighted else words
+
+
+def is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def int_of(arguments: Iterable[str], flag: str) -> int | None:
     """`value_of` as a whole number; None when it is absent or no number."""
     value = value_of(arguments, flag)

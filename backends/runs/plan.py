@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from backends.errors import UserError
 from backends.models.problem import Problem
-from backends.runs.arguments import int_of, value_of
+from backends.runs.arguments import data_prefixes, int_of, value_of
 from backends.runs.checkpoints import read_tracker
 
 Kind: TypeAlias = Literal["train", "serve"]
@@ -20,6 +20,7 @@ KINDS = ("train", "serve")
 TRAINERS = ("demo", "megatron", "server")
 COUNTS = ("--train-iters", "--micro-batch-size", "--global-batch-size", "--num-layers", "--hidden-size",
           "--num-attention-heads", "--seq-length", "--save-interval", "--log-interval")  # fmt: skip
+NO_DATA = "Give the prefix of an .idx file, as `mdk-tui data PREFIX` finds it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,9 @@ class RunPlan:
 
     `arguments` are Megatron's, without `--load` and `--save`: those follow from `load` and `save` (absolute paths).
     `trainer` with kind "serve" is "demo" (the demo's text server) or "server" (Megatron-LM's).
-    `layout` holds sizes by Megatron's names (tp, pp, cp, dp); `environment` what is added to the environment.
+    `layout` holds sizes by Megatron's names (tp, pp, cp, dp); `environment` what is added to the environment. `data` is
+    the value of `--data-path`. `command`, where there is one, is what the user made of the launcher's: it runs instead,
+    with `environment` as all that is added.
     """
 
     kind: Kind
@@ -50,6 +53,7 @@ class RunPlan:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     commit: str | None = None
     patches: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     parent: str | None = None  # the run that this one continues, or branched from
 
     @property
@@ -141,14 +145,20 @@ def _check_training(plan: RunPlan) -> list[Problem]:
         value = value_of(plan.arguments, flag)
         if value is not None and not (value.isascii() and value.isdigit() and int(value) > 0):
             problems.append(
-                Problem("error", flag, f"{flag} {value!r} is no positive whole number.", "Mend it.")
+                Problem(
+                    "error",
+                    flag,
+                    f"{flag} {value!r} is no positive whole number.",
+                    "Give it a number above 0.",
+                )
             )
     problems += _check_sizes(plan)
     if plan.save is not None and value_of(plan.arguments, "--save-interval") is None:
         message = (
             "--save without --save-interval: core_r0.8.0 fails after training and loses the last checkpoint."
         )
-        problems.append(Problem("error", "--save-interval", message, "Add --save-interval N."))
+        fix = {"--save-interval": ("1000",)}
+        problems.append(Problem("error", "--save-interval", message, "Add --save-interval 1000.", fix))
     if (
         value_of(plan.arguments, "--train-iters") is None
         and value_of(plan.arguments, "--train-samples") is None
@@ -156,8 +166,9 @@ def _check_training(plan: RunPlan) -> list[Problem]:
         problems.append(
             Problem("error", "--train-iters", "It is not said how long to train.", "Add --train-iters N.")
         )
-    if plan.data is not None and not any(Path(plan.data + end).exists() for end in ("", ".idx")):
-        problems.append(Problem("error", "data", f"There is no data at {plan.data}.", "Check --data-path."))
+    for prefix in data_prefixes(plan.arguments):
+        if not any(Path(prefix + end).exists() for end in ("", ".idx")):
+            problems.append(Problem("error", "--data-path", f"There is no data at {prefix}.", NO_DATA))
     return problems
 
 
@@ -166,12 +177,16 @@ def _check_sizes(plan: RunPlan) -> list[Problem]:
     hidden, heads = (int_of(plan.arguments, flag) for flag in ("--hidden-size", "--num-attention-heads"))
     if hidden and heads and hidden % heads:
         message = f"--hidden-size {hidden} is not divisible by --num-attention-heads {heads}."
-        remedy = f"Try --hidden-size {max(1, round(hidden / heads)) * heads}."
-        problems.append(Problem("error", "--hidden-size", message, remedy))
+        near = max(1, round(hidden / heads)) * heads
+        fix = {"--hidden-size": (str(near),)}
+        problems.append(Problem("error", "--hidden-size", message, f"Try --hidden-size {near}.", fix))
     micro, batch = (int_of(plan.arguments, flag) for flag in ("--micro-batch-size", "--global-batch-size"))
     ranks = plan.layout.get("dp", 1)
     if micro and batch and batch % (micro * ranks):
         message = f"--global-batch-size {batch} is not divisible by --micro-batch-size {micro} × {ranks} data-parallel ranks."
-        remedy = f"Try --global-batch-size {max(1, round(batch / (micro * ranks))) * micro * ranks}."
-        problems.append(Problem("error", "--global-batch-size", message, remedy))
+        near = max(1, round(batch / (micro * ranks))) * micro * ranks
+        fix = {"--global-batch-size": (str(near),)}
+        problems.append(
+            Problem("error", "--global-batch-size", message, f"Try --global-batch-size {near}.", fix)
+        )
     return problems

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.arguments import int_of, merge_arguments, value_of, without
+from backends.runs.arguments import int_of, merge_arguments, without, words_of
 from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import (
     ITERATION,
@@ -114,6 +114,7 @@ def _go_on(
     return dataclasses.replace(
         plan,
         arguments=arguments,
+        command=(),  # what was edited by hand loaded nothing; its arguments are in the plan
         load=str(target),
         save=str(target),
         parent=parent.name,
@@ -205,8 +206,8 @@ def _with_exit_signal(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _data(arguments: Sequence[str]) -> str | None:
-    """The data prefix, where it is one (several with weights are Megatron-LM's own to check)."""
-    return value_of(arguments, "--data-path") or None
+    """What is trained on: one prefix, or several with their weights."""
+    return " ".join(words_of(arguments, "--data-path")) or None
 
 
 def _names(folder: Path) -> list[str]:

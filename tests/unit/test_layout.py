@@ -58,7 +58,8 @@ def test_what_megatron_would_refuse_is_an_error(words: str, gpus: int, field: st
         assert problem.message and problem.remedy
     for problem in problems:
         if problem.field == field and problem.fix:
-            mended = check(apply_fix(arguments, problem.fix), Resources(gpus))
+            fewer = problem.fix.get("gpus") or (str(gpus),)
+            mended = check(apply_fix(arguments, problem.fix), Resources(int(fewer[0])))
             assert problem.message not in {left.message for left in mended}
 
 
@@ -85,8 +86,8 @@ def test_data_is_held_against_iterations_and_tokenizer() -> None:
         [*RECIPE, "--tokenizer-type", "Llama3Tokenizer", "--tokenizer-model", "t"],
         Resources(gpus=8, data_dtype="uint16"),
     )
-    assert (tokenizer.severity, tokenizer.field) == ("error", "data")
-    assert check(RECIPE, Resources(gpus=8, data_dtype="int32"))[0].field == "data"
+    assert (tokenizer.severity, tokenizer.field) == ("error", "--data-path")
+    assert check(RECIPE, Resources(gpus=8, data_dtype="int32"))[0].field == "--data-path"
 
 
 def test_a_model_that_does_not_fit_gets_a_layout_that_does() -> None:

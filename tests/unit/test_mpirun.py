@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from backends.launch.hostfile import read_hostfile
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
 from backends.launch.placement import Placement, default_launcher, placed
-from backends.launch.ports import choose, promised, with_master_port
+from backends.launch.ports import PortBook, choose, promised, with_master_port
+from backends.runs.arguments import data_prefixes
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.state import RunState
@@ -154,7 +157,7 @@ def test_what_is_missing_is_said_with_a_remedy(workspace: Workspace, clone: Path
     assert [p.field for p in mpirun(find=nothing).check(plan, workspace)] == ["launcher", "image", "image"]
     (clone / "pytorch.sif").touch()
     assert mpirun().check(plan, workspace) == []
-    assert [p.field for p in mpirun().check(planned(), workspace)] == ["data"]
+    assert [p.field for p in mpirun().check(planned(), workspace)] == ["--data-path"]
     (clone / "gpt2/merges.txt").unlink()
     (clone / SCRIPTS["train"]).unlink()
     assert [p.field for p in mpirun().check(plan, workspace)] == ["trainer", "--merge-file"]
@@ -172,19 +175,54 @@ def test_a_path_that_cannot_be_bound_and_too_few_gpus(workspace: Workspace, clon
 
 
 def test_two_jobs_get_two_ports(workspace: Workspace) -> None:
-    first = with_master_port(planned(), workspace, lambda port: True)
+    book = PortBook(workspace.root / "ports")
+
+    def ported(plan: RunPlan, free: Callable[[int], bool] = lambda port: True) -> str:
+        return with_master_port(plan, workspace, free, book=book).environment["MASTER_PORT"]
+
+    first = with_master_port(planned(), workspace, lambda port: True, book=book)
     assert first.environment["MASTER_PORT"] == "14535"
     folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 5, 0, 0))
     write_json(folder.plan_file, first.as_json())
     assert promised(workspace) == {"14535"}
-    second = with_master_port(planned(), workspace, lambda port: port != 14536)
-    assert second.environment["MASTER_PORT"] == "14537"
+    assert ported(planned(), lambda port: port != 14536) == "14537"
     folder.write_state(RunState(phase="finished"))
-    again = with_master_port(dataclasses.replace(planned(), parent="x"), workspace, lambda port: True)
-    assert again.environment["MASTER_PORT"] == "14535"
+    assert ported(dataclasses.replace(planned(), parent="x")) == "14535"
     assert with_master_port(planned(trainer="demo"), workspace) == planned(trainer="demo")
     with pytest.raises(UserError, match="No port from 65535 on is free"):
         choose(65535, (), lambda port: False)
+
+
+def test_a_promised_port_is_nobody_elses_until_its_run_is_over_or_the_promise_old(tmp_path: Path) -> None:
+    """Runs of two workspaces, that is of two users: neither sees the other's plans."""
+    clock = [time.time()]
+    book = PortBook(tmp_path / "ports", lambda: clock[0])
+    runs = [create_run_folder(tmp_path / name / "outputs/runs", datetime(2026, 11, 30)) for name in "ab"]
+
+    def promise(at: int) -> str:
+        workspace = Workspace(tmp_path / "ab"[at])
+        plan = with_master_port(planned(), workspace, lambda port: True, book=book, run=runs[at].path)
+        return plan.environment["MASTER_PORT"]
+
+    assert [promise(0), promise(1)] == ["14535", "14536"]
+    runs[0].write_state(RunState(phase="failed"))
+    assert book.promised() == {"14536"}
+    clock[0] += 3600
+    assert book.promised() == set()
+
+
+def test_simultaneous_starts_never_share_a_port(tmp_path: Path) -> None:
+    book = PortBook(tmp_path / "ports")
+
+    def promise(number: int) -> str:
+        workspace = Workspace(tmp_path / str(number))
+        run = create_run_folder(workspace.runs, datetime(2026, 11, 30))
+        plan = with_master_port(planned(), workspace, lambda port: True, book=book, run=run.path)
+        return plan.environment["MASTER_PORT"]
+
+    with ThreadPoolExecutor(8) as pool:
+        ports = list(pool.map(promise, range(40)))
+    assert sorted(ports) == [str(port) for port in range(14535, 14575)]
 
 
 def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:
@@ -195,6 +233,43 @@ def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:
     path.write_text("n1 slots=8\nn2 --evil\n")
     with pytest.raises(UserError, match="line 2: '--evil' is not understood"):
         read_hostfile(path)
+
+
+def test_files_are_found_from_where_the_user_is_and_from_the_clone(workspace: Workspace, clone: Path) -> None:
+    here = workspace.root / "here"
+    here.mkdir()
+    (here / "a.idx").touch()
+    (clone / "b_text_document.idx").touch()
+    words = (
+        "--data-path",
+        "0.3",
+        "a",
+        "0.7",
+        "./b_text_document",
+        "--vocab-file",
+        "gpt2/vocab.json",
+        "--lr",
+        "a",
+    )
+    plan = placed(planned(arguments=words), workspace, Placement(in_image=False), present=4, here=here)
+    assert plan.arguments == (
+        "--data-path", "0.3", f"{here}/a", "0.7", f"{clone}/b_text_document",
+        "--vocab-file", f"{clone}/gpt2/vocab.json", "--lr", "a",
+    )  # fmt: skip
+    assert data_prefixes(plan.arguments) == (f"{here}/a", f"{clone}/b_text_document")
+    assert plan.processes == 4 and plan.layout == {"tp": 1, "pp": 1, "cp": 1, "dp": 4}
+
+
+def test_prefixes_with_and_without_weights() -> None:
+    for words, prefixes in (
+        (["a"], ("a",)),
+        (["1", "a", "2", "b"], ("a", "b")),
+        (["0.3 a 0.7 b"], ("a", "b")),
+        (["a", "b"], ("a", "b")),
+        (["a", "b", "c"], ("a", "b", "c")),
+        (["a prefix with blanks"], ("a prefix with blanks",)),
+    ):
+        assert data_prefixes(("--data-path", *words)) == prefixes
 
 
 def test_a_server_has_a_process_for_each_part_of_its_model(workspace: Workspace) -> None:

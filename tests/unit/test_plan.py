@@ -75,7 +75,7 @@ def test_a_sound_plan_has_no_problem() -> None:
         (("--global-batch-size", "7"), "--global-batch-size"),
         (("--load", "/x"), "load"),
         (("--save", "/x"), "save"),
-        (("--data-path", "/no/such/data"), "data"),
+        (("--data-path", "/no/such/data"), "--data-path"),
         (("--title", "zero \0 byte"), "arguments"),
     ],
 )

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from pathlib import Path
 
 import click
 
 from backends.errors import UserError
+from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
 from backends.models import presets
 from backends.models.configuration import read_configuration
 from backends.models.estimate import Estimate, estimate
-from backends.models.layout import Resources, check
-from backends.runs.arguments import merge_arguments
+from backends.models.flag_checks import split_shares
+from backends.models.layout import check
+from backends.models.layout_checks import Resources
+from backends.runs.arguments import merge_arguments, value_of
+from backends.workspace import Workspace
+from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.run_text import megatron_arguments, print_problems
 
 GIB = 2**30
@@ -26,27 +33,39 @@ GIB = 2**30
 @click.option(
     "--throughput", type=click.FloatRange(min=0, min_open=True), metavar="TFLOPS", help="Measured, a GPU."
 )
+@click.option("--data", type=click.Path(path_type=Path), metavar="PREFIX", help="Data to count epochs of.")
+@acceleration_options
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- MEGATRON ARGUMENTS]")
+@click.pass_obj
 def command(
+    workspace: Workspace,
     preset_name: str,
     gpus: int,
     gpu_memory: float | None,
     throughput: float | None,
+    data: Path | None,
+    accelerate: Accelerate,
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> int:
     """What a training will need, by Megatron's own formula."""
-    preset = presets.find(preset_name)
+    preset = presets.find(preset_name, workspace)
     if preset.trainer == "demo":
         raise UserError(
             f"{preset.name} is the demo's and fits any machine.", "Name one of `mdk-tui presets`."
         )
-    words = merge_arguments(preset.arguments, megatron_arguments(arguments))
-    config = read_configuration(words, gpus)
-    memory = int(gpu_memory * GIB) if gpu_memory else None
-    found = check(words, Resources(gpus, memory))
-    result = estimate(config, throughput=throughput)
+    words = merge_arguments(accelerate(preset.arguments), megatron_arguments(arguments))
+    resources = Resources(gpus, int(gpu_memory * GIB) if gpu_memory else None)
+    if data is not None:
+        resources = _with_data(resources, data)
+    found = check(words, resources)
+    result = estimate(
+        read_configuration(words, gpus),
+        data_tokens=resources.data_tokens,
+        train_split=split_shares(value_of(words, "--split"))[0],
+        throughput=throughput,
+    )
     if as_json:
         problems = [problem.as_json() for problem in found]
         click.echo(
@@ -56,6 +75,16 @@ def command(
     click.echo("\n".join(lines(result)))
     print_problems(found)
     return 0
+
+
+def _with_data(resources: Resources, prefix: Path) -> Resources:
+    """Raises UserError when there is no whole data set at `prefix`."""
+    data = read_indexed_dataset(find_prefix(prefix))
+    if data.reason is not None:
+        raise UserError(f"{prefix}: {data.reason}", f"See: mdk-tui data {prefix}")
+    return dataclasses.replace(
+        resources, data_tokens=data.tokens, data_dtype=data.dtype, fewest_documents=data.sequences
+    )
 
 
 def lines(result: Estimate) -> list[str]:
@@ -71,7 +100,8 @@ def lines(result: Estimate) -> list[str]:
         "activations": f"{memory.activation_without_recomputation:.2f} MB without recomputation, "
         f"{memory.activation_with_full_recomputation:.2f} MB with full recomputation",
         "tokens": f"{training.tokens_per_iteration:,} an iteration"
-        + (f", {training.tokens / 1e9:,.2f} billion in all" if training.tokens else ""),
+        + (f", {training.tokens / 1e9:,.2f} billion in all" if training.tokens else "")
+        + (f", {training.epochs:,.2f} epochs" if training.epochs else ""),
         "time": f"{training.seconds_per_iteration:.2f} s an iteration"
         + (f", {training.seconds / 86400:.1f} days in all" if training.seconds else "")
         + f" at {training.throughput:g} TFLOP/s a GPU ({told})",

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import cast
 
 import click
 
+from backends.errors import UserError
+from backends.launch.editing import edited
+from backends.launch.facts import read_gpus
+from backends.launch.outlook import look_ahead
 from backends.launch.placement import Placement, default_launcher, placed
 from backends.launch.ports import with_master_port
 from backends.models import presets
-from backends.runs.plan import TRAINERS, Trainer
+from backends.models.megatron_presets import DEFAULT
+from backends.runs.plan import TRAINERS, RunPlan, Trainer
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import loading
 from backends.workspace import Workspace
+from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.placement_options import placement_options
 from tui.commands.resume_text import go_on
-from tui.commands.run_text import gpus_of, launch, megatron_arguments, now, print_dry_run
+from tui.commands.run_text import launch, megatron_arguments, now, print_dry_run
 
 
 @click.command()
-@click.option("--preset", "preset_name", required=True, metavar="P", help="A model by name, such as tiny.")
+@click.option(
+    "--preset", "preset_name", default=DEFAULT, show_default=True, metavar="P", help="A model by name."
+)
 @click.option("--trainer", type=click.Choice(TRAINERS[:2]), help="What trains (default: the preset's own).")
 @placement_options
+@acceleration_options
 @click.option(
     "--save", "base", type=click.Path(path_type=Path), help="Checkpoints go to a dated folder below BASE."
 )
@@ -31,6 +41,7 @@ from tui.commands.run_text import gpus_of, launch, megatron_arguments, now, prin
     type=click.Path(path_type=Path),
     help="Begin with this checkpoint: a save folder, its base, or iter_N.",
 )
+@click.option("--edit", is_flag=True, help="Change the command in your editor before it is started.")
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- MEGATRON ARGUMENTS]")
@@ -39,37 +50,29 @@ def command(
     workspace: Workspace,
     preset_name: str,
     trainer: str | None,
-    launcher: str | None,
-    gpus: str | None,
-    processes: int | None,
-    image: Path | None,
-    no_image: bool,
-    no_home: bool,
-    hostfile: Path | None,
+    wish: Placement,
+    accelerate: Accelerate,
     base: Path | None,
     load: Path | None,
+    edit: bool,
     dry_run: bool,
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> int:
     """Start a training run that goes on when this terminal is closed."""
-    preset = presets.find(preset_name)
-    chosen_trainer = cast("Trainer", trainer or preset.trainer)
-    chosen_gpus, changes = gpus_of(gpus), megatron_arguments(arguments)
-    plan = placed(
-        train_plan(
-            chosen_trainer,
-            preset.arguments,
-            changes,
-            new_save_folder(base or workspace.checkpoints, now()),
-            preset=preset.name,
-            title=preset.title,
-            launcher=launcher or default_launcher(chosen_trainer),
-            gpus=chosen_gpus,
-        ),
-        workspace,
-        Placement(processes, image, not no_image, no_home, hostfile),
+    preset = presets.find(preset_name, workspace)
+    chosen = cast("Trainer", trainer or preset.trainer)
+    plan = train_plan(
+        chosen,
+        accelerate(preset.arguments),
+        megatron_arguments(arguments),
+        new_save_folder(base or workspace.checkpoints, now()),
+        preset=preset.name,
+        title=preset.title,
+        launcher=wish.launcher or default_launcher(chosen),
     )
+    gpus = read_gpus() if (chosen, plan.launcher) == ("megatron", "mpirun") else None
+    plan = placed(plan, workspace, wish, present=preset.gpus or len(gpus or ()))
     if load is not None:
         go_on(
             loading(workspace, with_master_port(plan, workspace), load),
@@ -78,8 +81,23 @@ def command(
             as_json=as_json,
         )
         return 0
+    if edit:
+        plan = _edited(plan, workspace)
     if dry_run:
-        print_dry_run(with_master_port(plan, workspace), workspace, as_json=as_json)
-        return 0
-    launch(plan, workspace, as_json=as_json)
+        print_dry_run(plan, workspace, as_json=as_json, gpus=gpus)
+    else:
+        launch(plan, workspace, as_json=as_json, gpus=gpus)
     return 0
+
+
+def _edited(plan: RunPlan, workspace: Workspace) -> RunPlan:
+    """The plan with its command as the user's editor leaves it. Raises UserError when it is left without saving."""
+    outlook = look_ahead(plan, workspace)
+    problems = [f"# {problem.severity}: {problem.message} {problem.remedy}" for problem in outlook.problems]
+    head = "# What is saved here runs, word for word; without saving nothing is started."
+    text = click.edit("\n".join([head, *problems, outlook.command.shell(), ""]), extension=".sh")
+    if text is None:
+        raise UserError(
+            "The command was not saved, so nothing was started.", "Save it in the editor to start it."
+        )
+    return edited(dataclasses.replace(plan, environment=outlook.plan.environment), workspace, text)

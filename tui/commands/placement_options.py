@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from backends.launch.placement import Placement
+
 PATH = click.Path(path_type=Path)
 OPTIONS = (
     click.option("--launcher", help="How it is started (default: local for the demo, mpirun for Megatron-LM)."),
-    click.option("--gpus", metavar="N|LIST", help="The first N GPUs, or a list such as 0,1."),
+    click.option("--gpus", metavar="N|LIST", help="The first N GPUs, or a list such as 0,1 (default: all)."),
     click.option("--np", "processes", type=click.IntRange(1), help="Processes (default: one a GPU, or what the model needs)."),
     click.option("--image", type=PATH, help="Run inside this .sif (default for Megatron-LM: the workspace's)."),
     click.option("--no-image", is_flag=True, help="Run without an image, whatever the workspace has."),
@@ -21,8 +23,38 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def placement_options(function: Function) -> Function:
-    """Adds launcher, gpus, processes, image, no_image, no_home and hostfile to a command's parameters."""
+def placement_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Adds the options to a command, which gets what they say as `wish`."""
+
+    @functools.wraps(function)
+    def command(
+        *arguments: Any,
+        launcher: str | None,
+        gpus: str | None,
+        processes: int | None,
+        image: Path | None,
+        no_image: bool,
+        no_home: bool,
+        hostfile: Path | None,
+        **others: Any,
+    ) -> int:
+        wish = Placement(launcher, gpus_of(gpus), processes, image, not no_image, no_home, hostfile)
+        return function(*arguments, wish=wish, **others)
+
     for option in reversed(OPTIONS):
-        function = option(function)
-    return function
+        command = option(command)
+    return command
+
+
+def gpus_of(text: str | None) -> tuple[int, ...] | None:
+    """`--gpus`: a number (the first N) or a list of indices. Raises click.BadParameter."""
+    if text is None:
+        return None
+    words = text.split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
+        raise click.BadParameter(f"{text!r} is neither a number of GPUs nor a list such as 0,1.")
+    numbers = tuple(int(word) for word in words)
+    chosen = tuple(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise click.BadParameter(f"{text!r} names no GPU, or one twice.")
+    return chosen

@@ -8,20 +8,25 @@ import click
 
 from backends.models.configuration import ArgumentError, read_configuration
 from backends.models.estimate import count_parameters
-from backends.models.presets import PRESETS, Preset
+from backends.models.presets import Preset, all_presets
+from backends.text import clean_line
+from backends.workspace import Workspace
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One array.")
-def command(as_json: bool) -> int:
-    """The models that `launch` and `estimate` know."""
-    sizes = {name: parameters(preset) for name, preset in PRESETS.items()}
+@click.pass_obj
+def command(workspace: Workspace, as_json: bool) -> int:
+    """The models that `launch` and `estimate` know, and yours: [preset.NAME] in mdk.toml, or presets/NAME.toml."""
+    known = all_presets(workspace)
+    sizes = {name: parameters(preset) for name, preset in known.items()}
     if as_json:
-        click.echo(json.dumps([_as_json(preset, sizes[name]) for name, preset in PRESETS.items()]))
+        click.echo(json.dumps([_as_json(preset, sizes[name]) for name, preset in known.items()]))
         return 0
-    width = max(map(len, PRESETS))
-    for name, preset in PRESETS.items():
-        click.echo(f"{name:<{width}}  {billions(sizes[name]):>9}  {preset.trainer:<8}  {preset.title}")
+    width = max(map(len, known))
+    for name, preset in known.items():
+        row = f"{name:<{width}}  {billions(sizes[name]):>9}  {preset.trainer:<8}  {clean_line(preset.title)}"
+        click.echo(row + (f"  ({clean_line(preset.source)})" if preset.source else ""))
     return 0
 
 
@@ -48,4 +53,6 @@ def _as_json(preset: Preset, count: int | None) -> dict[str, object]:
         "trainer": preset.trainer,
         "parameters": count,
         "arguments": list(preset.arguments),
+        "gpus": preset.gpus,
+        "source": preset.source,
     }

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
-from backends.launch.commands import commands, problems
+from backends.errors import UserError
+from backends.launch.outlook import look_ahead
 from backends.launch.start import start
 from backends.models.problem import Problem
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
-from backends.text import clean_line
+from backends.telemetry.readings import GpuReading
+from backends.text import clean, clean_line
 from backends.workspace import Workspace
 
 
@@ -27,19 +28,18 @@ def print_dry_run(
     as_json: bool,
     found: Sequence[Problem] | None = None,
     more: Mapping[str, Any] | None = None,
+    gpus: tuple[GpuReading, ...] | None = None,
 ) -> None:
     """What would run, word for word, and what speaks against it. `found`: problems looked for already; `more`: keys."""
-    command = commands(plan, workspace)
-    against = problems(plan, workspace) if found is None else found
+    outlook = look_ahead(plan, workspace, gpus)
+    command = outlook.command
+    against = outlook.problems if found is None else found
     if as_json:
         listed = [problem.as_json() for problem in against]
         shown = {"argv": list(command.argv), "cwd": command.cwd, "env": dict(command.env), "problems": listed}
         click.echo(json.dumps({**shown, "load": plan.load, "save": plan.save, **(more or {})}))
         return
-    click.echo(f"cd {shlex.quote(command.cwd)}")
-    for name, value in command.env.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
-    click.echo(clean_line(shlex.join(command.argv), 100_000))
+    click.echo(clean(command.shell()))
     print_problems(against)
 
 
@@ -50,9 +50,14 @@ def print_problems(found: Sequence[Problem]) -> None:
         )
 
 
-def launch(plan: RunPlan, workspace: Workspace, *, as_json: bool) -> RunFolder:
+def launch(
+    plan: RunPlan, workspace: Workspace, *, as_json: bool, gpus: tuple[GpuReading, ...] | None = None
+) -> RunFolder:
     """Start `plan` and say so; warnings first. Raises UserError."""
-    print_problems([problem for problem in problems(plan, workspace) if problem.severity == "warning"])
+    outlook = look_ahead(plan, workspace, gpus)
+    if (problem := outlook.forbidden) is not None:
+        raise UserError(problem.message, problem.remedy)
+    print_problems(outlook.problems)
     folder = start(plan, workspace)
     print_started(describe(folder), as_json=as_json)
     return folder
@@ -114,20 +119,6 @@ def details(info: RunInfo) -> str:
 
 def now() -> datetime:
     return datetime.now()
-
-
-def gpus_of(text: str | None) -> tuple[int, ...] | None:
-    """`--gpus`: a number (the first N) or a list of indices. Raises click.BadParameter."""
-    if text is None:
-        return None
-    words = text.split(",")
-    if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
-        raise click.BadParameter(f"{text!r} is neither a number of GPUs nor a list such as 0,1.")
-    numbers = tuple(int(word) for word in words)
-    chosen = tuple(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise click.BadParameter(f"{text!r} names no GPU, or one twice.")
-    return chosen
 
 
 def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:

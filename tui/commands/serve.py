@@ -10,12 +10,11 @@ import click
 from backends.inference.readiness import until_ready
 from backends.inference.serving import serve_plan, served
 from backends.launch.placement import Placement
-from backends.launch.ports import with_master_port
 from backends.runs.catalog import describe
 from backends.runs.planning import free_port
 from backends.workspace import Workspace
 from tui.commands.placement_options import placement_options
-from tui.commands.run_text import gpus_of, launch, megatron_arguments, print_dry_run
+from tui.commands.run_text import launch, megatron_arguments, print_dry_run
 
 
 @click.command()
@@ -36,13 +35,7 @@ def command(
     port: int | None,
     iteration: int | None,
     until_ready_too: bool,
-    launcher: str | None,
-    gpus: str | None,
-    processes: int | None,
-    image: Path | None,
-    no_image: bool,
-    no_home: bool,
-    hostfile: Path | None,
+    wish: Placement,
     dry_run: bool,
     as_json: bool,
     arguments: tuple[str, ...],
@@ -61,12 +54,12 @@ def command(
         port=port or free_port(),
         iteration=step,
         changes=megatron_arguments(arguments),
-        launcher=launcher,
-        gpus=gpus_of(gpus),
-        wish=Placement(processes, image, not no_image, no_home, hostfile),
+        launcher=wish.launcher,
+        gpus=wish.gpus,
+        wish=wish,
     )
     if dry_run:
-        print_dry_run(with_master_port(plan, workspace), workspace, as_json=as_json)
+        print_dry_run(plan, workspace, as_json=as_json)
         return 0
     folder = launch(plan, workspace, as_json=as_json and not until_ready_too)
     if until_ready_too:

@@ -1,0 +1,139 @@
+"""A command as the user edited it, made part of the plan: it runs word for word, and the plan knows what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.launch.commands import commands
+from backends.launch.local import MODULES
+from backends.launch.mpirun import SCRIPTS, TAKEN
+from backends.runs.arguments import group_arguments, merge_arguments, value_of, without
+from backends.runs.plan import RunPlan
+from backends.workspace import Workspace
+
+EXPORT = re.compile(r"[A-Za-z_]\w*")
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|#.*""")
+OPERATOR = re.compile(r"[;&|<>`$]")
+POSITIONAL = 5  # SAVE TENSORBOARD VOCAB MERGES DATA, of both scripts
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A command as text says it. `cwd` is None where there is no `cd`."""
+
+    cwd: str | None
+    env: Mapping[str, str]
+    argv: tuple[str, ...]
+
+
+def read_shell(text: str) -> Written:
+    """`cd DIR`, `export NAME=VALUE` and then one command, as `Command.shell` has them; comments are skipped.
+
+    Nothing is expanded, and there is no shell behind it. Raises UserError naming what cannot be read.
+    """
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    argv: tuple[str, ...] = ()
+    for words in _commands(text):
+        if argv:
+            raise UserError(
+                "There is more than one command.", "A line that goes on ends with a backslash.", status=2
+            )
+        if words[0] == "cd" and len(words) == 2:
+            cwd = words[1]
+        elif words[0] == "export" and len(words) > 1:
+            for word in words[1:]:
+                name, equals, value = word.partition("=")
+                if not equals or not EXPORT.fullmatch(name):
+                    raise UserError(f"export {word}: no NAME=VALUE.", "Write: export NAME=VALUE", status=2)
+                env[name] = value
+        else:
+            argv = tuple(words)
+    if not argv:
+        raise UserError("There is no command.", "Write one after the cd and export lines.", status=2)
+    return Written(cwd, env, argv)
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Words of each line; lines that end with a backslash, and quotes, go on."""
+    found: list[list[str]] = []
+    pending = ""
+    for line in text.split("\n"):
+        pending = f"{pending}\n{line}" if pending else line
+        if pending.endswith("\\"):
+            pending = pending[:-1] + " "
+            continue
+        try:
+            words = shlex.split(pending, comments=True)
+        except ValueError:
+            continue  # within quotes
+        if operator := OPERATOR.search(QUOTED.sub("", pending)):
+            message = f"{operator[0]} is a shell's, and no shell runs this."
+            raise UserError(message, "Write one plain command, or quote it.", status=2)
+        pending = ""
+        if words:
+            found.append(words)
+    if pending:
+        raise UserError("A quotation is not closed.", "Close it.", status=2)
+    return found
+
+
+def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
+    """`plan` as the edited `text` has it. A text that says what the plan says anyway changes nothing. Raises UserError."""
+    own = commands(plan, workspace)
+    written = read_shell(text)
+    if written.cwd is not None and written.cwd != own.cwd:
+        raise UserError(
+            f"The job runs in {own.cwd}, not in {written.cwd}.", "Leave the cd line as it is.", status=2
+        )
+    if written.argv == own.argv and dict(written.env) == dict(own.env):
+        return plan
+    plan = dataclasses.replace(plan, command=written.argv, environment=dict(written.env))
+    return _as_said(plan, written.argv, Path(own.cwd))
+
+
+def _as_said(plan: RunPlan, words: Sequence[str], cwd: Path) -> RunPlan:
+    """`plan` with the arguments, the folders and the data that the words name; as it was where they run something else."""
+    if plan.trainer == "demo":
+        if MODULES[plan.kind] not in words:
+            return plan
+        said = tuple(words[words.index(MODULES[plan.kind]) + 1 :])
+        save, load = value_of(said, "--save"), value_of(said, "--load")
+        return dataclasses.replace(
+            plan,
+            arguments=without(said, "--save", "--load"),
+            save=_folder(save, cwd),
+            load=_folder(load, cwd),
+        )
+    if SCRIPTS[plan.kind] not in words:
+        return plan
+    rest = tuple(words[words.index(SCRIPTS[plan.kind]) + 1 :])
+    given, flags = rest[:POSITIONAL], rest[POSITIONAL:]
+    if len(given) < POSITIONAL or any(word.startswith("--") for word in given):
+        message = f"{SCRIPTS[plan.kind]} needs {POSITIONAL} words before the flags."
+        raise UserError(message, 'SAVE TENSORBOARD VOCAB MERGES DATA, "" for none.', status=2)
+    kept = [(flag, values) for flag, values in group_arguments(plan.arguments) if flag in TAKEN]
+    arguments = merge_arguments(
+        [word for flag, values in kept for word in (flag, *values)], without(flags, "--load", "--save")
+    )
+    if plan.kind == "serve":
+        return dataclasses.replace(plan, arguments=arguments, load=_folder(given[0], cwd))
+    if given[4]:
+        arguments = merge_arguments(arguments, ("--data-path", given[4]))
+    return dataclasses.replace(
+        plan,
+        arguments=arguments,
+        save=_folder(value_of(flags, "--save") or given[0], cwd),
+        load=_folder(value_of(flags, "--load"), cwd),
+        data=given[4] or None,
+    )
+
+
+def _folder(word: str | None, cwd: Path) -> str | None:
+    return str(cwd / word) if word else None

@@ -1,0 +1,191 @@
+"""What a plan meets here: its data, its vocabulary, the flags of the clone, the disk, GPUs, the speed of earlier runs.
+
+Reads files and asks the driver: for threads, and for commands.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from backends.errors import UserError
+from backends.launch.mpirun import GPT2_TOKENIZER, vocabulary
+from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
+from backends.models.layout_checks import Resources
+from backends.runs.arguments import data_prefixes, value_of
+from backends.runs.catalog import run_folders
+from backends.runs.plan import RunPlan
+from backends.runs.watching import newest_values
+from backends.telemetry.readings import GpuReading
+from backends.workspace import Workspace
+
+T = TypeVar("T")
+THROUGHPUT = "throughput per GPU (TFLOP/s/GPU)"
+EARLIER = 30  # runs that are asked how fast they were
+# Two runs with equal values of these are equally fast, near enough.
+DECIDES_SPEED = (
+    "--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--micro-batch-size", "--fp8-format",
+    "--fp16", "--bf16", "--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size",
+    "--recompute-granularity", "--recompute-activations", "--transformer-impl", "--swiglu",
+)  # fmt: skip
+FLAG = re.compile(r"""["'](--[A-Za-z0-9][\w-]*)["']""")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """TFLOP/s a GPU that the run `run` reached with the same model and layout."""
+
+    throughput: float
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """None: not known. `gpus` is () where the driver names none, None where nobody asked or nobody answered."""
+
+    datasets: tuple[IndexedDataset, ...] = ()
+    vocab_size: int | None = None
+    known_flags: frozenset[str] = frozenset()
+    disk_free: int | None = None  # bytes, where the plan saves
+    gpus: tuple[GpuReading, ...] | None = None
+    measured: Measured | None = None
+
+    def resources(self, plan: RunPlan) -> Resources:
+        """As the checks of the layout want it."""
+        tokens = [data.tokens for data in self.datasets]
+        documents = [data.sequences for data in self.datasets if data.sequences is not None]
+        dtypes = {data.dtype for data in self.datasets if data.dtype}
+        chosen = self.chosen(plan)
+        memory = [gpu.memory_total for gpu in chosen if gpu.memory_total]
+        return Resources(
+            gpus=plan.processes,
+            gpu_memory=min(memory) if memory else None,
+            gpus_per_node=max(1, plan.processes // max(1, len(plan.hosts))),
+            data_tokens=sum(filter(None, tokens)) if tokens and all(tokens) else None,
+            data_dtype=dtypes.pop() if len(dtypes) == 1 else None,
+            fewest_documents=min(documents) if documents else None,
+            vocab_size=self.vocab_size,
+            known_flags=self.known_flags,
+        )
+
+    def chosen(self, plan: RunPlan) -> tuple[GpuReading, ...]:
+        """The GPUs of this machine that the plan would use; the first ones when it names none."""
+        here = self.gpus or ()
+        if plan.gpus is not None:
+            return tuple(gpu for gpu in here if gpu.index in plan.gpus)
+        return here if plan.hosts else here[: plan.processes]
+
+
+def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | None = None) -> Facts:
+    """All but the GPUs, which take seconds to ask: `gpus` are those of `read_gpus`. Never fails."""
+    megatron = plan.trainer == "megatron"
+    prefixes = data_prefixes(plan.arguments) if megatron else ()
+    return Facts(
+        datasets=tuple(read_indexed_dataset(workspace.megatron / prefix) for prefix in prefixes),
+        vocab_size=_vocab_size(plan, workspace) if megatron else None,
+        known_flags=_known_flags(workspace) if megatron else frozenset(),
+        disk_free=_disk_free(Path(plan.save)) if plan.save else None,
+        gpus=gpus if plan.trainer != "demo" else None,
+        measured=measured_throughput(plan, workspace) if megatron else None,
+    )
+
+
+def read_gpus(limit: float = 8.0) -> tuple[GpuReading, ...] | None:
+    """The GPUs of this machine now; () where there are none, None where the driver does not answer within `limit` s."""
+    from backends.telemetry.collector import Collector
+
+    try:
+        collector = Collector()
+    except OSError:
+        return None
+    try:
+        snapshot = collector.next(limit)
+    finally:
+        collector.close()
+    if snapshot is None or (not snapshot.gpus and "no NVIDIA GPU" not in (snapshot.gpu_note or "")):
+        return None
+    return snapshot.gpus
+
+
+def measured_throughput(plan: RunPlan, workspace: Workspace) -> Measured | None:
+    """The last that the newest run with the same model and layout printed."""
+    wanted = _speed_of(plan)
+    for folder in islice(run_folders(workspace), EARLIER):
+        try:
+            earlier = folder.plan()
+        except UserError:
+            continue
+        if earlier.kind == "train" and earlier.trainer == plan.trainer and _speed_of(earlier) == wanted:
+            value = newest_values(folder.log).get(THROUGHPUT)
+            if value and value > 0:
+                return Measured(value, folder.name)
+    return None
+
+
+def _speed_of(plan: RunPlan) -> list[str | None]:
+    return [value_of(plan.arguments, flag) for flag in DECIDES_SPEED]
+
+
+def _vocab_size(plan: RunPlan, workspace: Workspace) -> int | None:
+    """GPT-2's own count, where its file is there; other tokenizers are known by name, or not."""
+    if (value_of(plan.arguments, "--tokenizer-type") or GPT2_TOKENIZER) != GPT2_TOKENIZER:
+        return None
+    file, _ = vocabulary(plan, workspace)
+    return _of_file(workspace.megatron / file, _entries) if file else None
+
+
+def _known_flags(workspace: Workspace) -> frozenset[str]:
+    return _of_file(workspace.megatron / "megatron/training/arguments.py", _flags) or frozenset()
+
+
+def _entries(text: str) -> int | None:
+    value = json.loads(text)
+    return len(value) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _flags(text: str) -> frozenset[str]:
+    """All words that look like a flag and stand in quotes. pretrain_gpt.py itself adds none in core_r0.8.0."""
+    return frozenset(FLAG.findall(text))
+
+
+def _of_file(path: Path, read: Callable[[str], T]) -> T | None:
+    """What `read` makes of the file, remembered until it changes; None when it cannot be read."""
+    try:
+        status = path.stat()
+        return _remembered(path, status.st_mtime_ns, status.st_size, read)
+    except (OSError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=16)
+def _remembered(path: Path, changed: int, size: int, read: Callable[[str], T]) -> T:
+    return read(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _disk_free(folder: Path) -> int | None:
+    for place in _upwards(folder):
+        try:
+            return shutil.disk_usage(place).free
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+    return None
+
+
+def _upwards(folder: Path) -> Iterator[Path]:
+    yield folder
+    yield from folder.parents
+
+
+def existing_parent(folder: Path) -> Path:
+    """`folder`, or the nearest above it that is there."""
+    return next((place for place in _upwards(folder) if os.path.lexists(place)), folder)

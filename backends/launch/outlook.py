@@ -1,0 +1,40 @@
+"""A plan, looked at from all sides before anything is started: what would run, what it would take, what speaks against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backends.launch.commands import commands, problems
+from backends.launch.facts import Facts, gather
+from backends.launch.launcher import Command
+from backends.launch.ports import with_master_port
+from backends.launch.site_checks import estimate_of
+from backends.models.estimate import Estimate
+from backends.models.problem import Problem
+from backends.runs.plan import RunPlan
+from backends.telemetry.readings import GpuReading
+from backends.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """`command` is word for word what `plan` runs. `estimate` is None for the demo."""
+
+    plan: RunPlan
+    command: Command
+    problems: tuple[Problem, ...]
+    estimate: Estimate | None
+    facts: Facts
+
+    @property
+    def forbidden(self) -> Problem | None:
+        """The first problem for which it cannot be started."""
+        return next((problem for problem in self.problems if problem.severity == "error"), None)
+
+
+def look_ahead(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | None = None) -> Outlook:
+    """`gpus` as `read_gpus` has them; None: nothing is said of them. Raises UserError for an unknown launcher."""
+    facts = gather(plan, workspace, gpus)
+    plan = with_master_port(plan, workspace)
+    found = problems(plan, workspace, facts)
+    return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts)
