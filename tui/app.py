@@ -12,13 +12,13 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.reactive import reactive
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Input, TextArea
 
 from backends.errors import UserError
 from backends.text import clean
 from backends.workspace import Workspace
 from tui.appearance import Appearance
 from tui.bridge import Bridge
+from tui.glyphs import plain_key
 from tui.survival import SurvivingApp
 from tui.themes import THEMES
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from backends.runs.folder import RunFolder
     from backends.runs.watching import SeenRun
     from tui.screens.monitor import MonitorScreen
-
-KEYS = {"↑": "up", "↓": "down", "←": "left", "→": "right", "⏎": "enter", "⇥": "tab", "⇧": "shift+"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +84,7 @@ class MdkApp(SurvivingApp):
         *,
         watch: Callable[[threading.Event], Iterator[tuple[SeenRun, ...]]] | None = None,
     ) -> None:
+        self.DEFAULT_MODE = opening.screen  # pyright: ignore[reportAttributeAccessIssue] (or Textual makes, styles and draws an empty screen first)
         # Textual chooses its filter for NO_COLOR here, before the theme is known: the other one turns default into black.
         super().__init__(ansi_color=True if look.no_color else None)
         self.workspace = workspace
@@ -142,19 +141,13 @@ class MdkApp(SurvivingApp):
         return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "failure": failure}  # fmt: skip
 
     def _make_monitor(self) -> Screen[Any]:
-        from tui.screens.monitor import MonitorScreen, Snapshots
+        from tui.screens.monitor import MonitorScreen
 
         opening = self._opening
-        telemetry = (
-            Snapshots if opening.source is None else None
-        )  # someone else's log may be of another machine
-        self._monitor = MonitorScreen(
-            self.workspace, opening.run, opening.source, telemetry=telemetry, ascii_only=self.ascii_only
-        )
+        self._monitor = MonitorScreen(self.workspace, opening.run, opening.source, ascii_only=self.ascii_only)
         return self._monitor
 
     def on_mount(self) -> None:
-        self.switch_mode(self._opening.screen)
         self.call_after_refresh(self._start_watching)
 
     def on_unmount(self) -> None:
@@ -183,11 +176,9 @@ class MdkApp(SurvivingApp):
 
     def open_run(self, run: RunFolder) -> None:
         """The monitor on `run`."""
-        from tui.screens.monitor_sources import watched
-
         self._opening = Opening("monitor", run)
         if self._monitor is not None:
-            self._monitor.watch_what(watched(self.workspace, run, None))
+            self._monitor.look_at(run)
         self.action_go("monitor")
 
     # Going about.
@@ -200,6 +191,8 @@ class MdkApp(SurvivingApp):
         self.switch_mode(place)
 
     async def action_back(self) -> None:
+        from textual.widgets import Input, TextArea
+
         if isinstance(self.focused, Input | TextArea):
             self.screen.set_focus(None)
         elif self._before:
@@ -232,7 +225,7 @@ class MdkApp(SurvivingApp):
 
     def get_key_display(self, binding: Binding) -> str:
         shown = super().get_key_display(binding)
-        return "".join(KEYS.get(sign, sign) for sign in shown) if self.ascii_only else shown
+        return plain_key(shown) if self.ascii_only else shown
 
     # News, short and long. What others wrote is never markup.
 

@@ -39,3 +39,11 @@ ASCII = Glyphs("*", "+", "X", "?", "o", ">", "=", "-", "-", "...", "^", "-")
 
 def glyphs(ascii_only: bool) -> Glyphs:
     return ASCII if ascii_only else UNICODE
+
+
+KEYS = {"↑": "up", "↓": "down", "←": "left", "→": "right", "⏎": "enter", "⇥": "tab", "⇧": "shift+"}
+
+
+def plain_key(display: str) -> str:
+    """How a key is written where there is only ASCII."""
+    return "".join(KEYS.get(sign, sign) for sign in display)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_path
 from textual._context import active_message_pump
 from textual.app import App
 from textual.dom import DOMNode
@@ -77,6 +76,8 @@ class SurvivingApp(App[None]):
         self._close_messages_no_wait()
 
     def _save_report(self) -> Path | None:
+        from platformdirs import user_cache_path
+
         path = user_cache_path("mdk-tui") / "failure.txt"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

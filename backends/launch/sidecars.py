@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from backends.launch.notification import Notifier
@@ -19,10 +16,9 @@ from backends.runs.processes import MARK
 from backends.runs.state import RunState
 from backends.settings import read_settings
 from backends.telemetry.collector import Collector
-from backends.telemetry.wire import encode
+from backends.telemetry.history import INTERVAL, TelemetryRecorder
 from backends.workspace import Workspace
 
-INTERVAL = 5.0  # s between two lines of telemetry.jsonl
 RESTARTS = 5  # of a companion that fails
 RESTART_PAUSE = 30.0  # s
 
@@ -38,22 +34,16 @@ class Sidecar(Protocol):
 
 
 class Telemetry:
-    """Appends what the GPUs and the host say to `telemetry.jsonl`, one object a line."""
+    """Appends what the GPUs and the host say to `telemetry.jsonl`."""
 
-    def __init__(self, file: Path, collector: Collector) -> None:
-        self._file = file
-        self._collector = collector
+    def __init__(self, recorder: TelemetryRecorder) -> None:
+        self._recorder = recorder
 
     def look(self, state: RunState) -> None:
-        snapshot = self._collector.next(timeout=0)
-        if snapshot is None:
-            return
-        line = json.dumps(encode(snapshot), separators=(",", ":"), default=str)
-        with contextlib.suppress(OSError), self._file.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._recorder.look()
 
     def close(self, final: RunState) -> None:
-        self._collector.close()
+        self._recorder.close()
 
 
 class Companion:
@@ -117,7 +107,7 @@ def sidecars_of(
     """Those of a run that is in `state`. What cannot be had is said and left out."""
     sidecars: list[Sidecar] = []
     try:
-        sidecars.append(Telemetry(folder.telemetry, Collector(INTERVAL)))
+        sidecars.append(Telemetry(TelemetryRecorder(folder.telemetry, Collector(INTERVAL))))
     except OSError as error:
         say(f"no telemetry: {error.strerror}")
     try:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from backends.telemetry.readings import Snapshot
 from backends.telemetry.wire import decode_line, encode
 
 INTERVAL = 15.0  # s; with eight GPUs about 2 KB a line, 12 MB a day
 TAIL = 1 << 18  # bytes of an old file that are read at first
+WHOLE = 8 << 20  # bytes; a longer file is read in samples
+SAMPLES = 3000  # lines of a long file: more than a plot has columns
+LONGEST_LINE = 1 << 20  # bytes
 
 
 class SnapshotSource(Protocol):
@@ -21,27 +25,26 @@ class SnapshotSource(Protocol):
 
 
 class TelemetryRecorder:
-    """Appends this node's snapshots to a file. For a loop that calls `step` now and then (twice a second, say)."""
+    """Appends this node's snapshots to a file. For a loop that calls `look` now and then (twice a second, say)."""
 
     def __init__(self, path: Path, source: SnapshotSource) -> None:
         self._path = path
         self._source = source
 
-    def step(self) -> dict[str, Any] | None:
-        """Write the snapshot that is due, if one is, and return its line. Never waits for the driver.
+    def look(self) -> None:
+        """Write the snapshot that is due, if one is. Never waits for the driver.
 
         A line that cannot be written is lost, and the file as it was: telemetry must not harm a run.
         """
         snapshot = self._source.next(timeout=0)
         if snapshot is None:
-            return None
-        line = _without_none(encode(snapshot))
+            return
+        line = json.dumps(_without_none(encode(snapshot)), separators=(",", ":")) + "\n"
         try:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                file.write(line)
         except OSError:
-            return None
-        return line
+            return
 
     def close(self) -> None:
         self._source.close()
@@ -53,6 +56,17 @@ class TelemetryFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset: int | None = None
+
+    def history(self) -> list[Snapshot]:
+        """All of it so far, oldest first; of a long file evenly spaced samples. `read` goes on after it."""
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, 2)
+                lines = list(_sampled(file, size)) if size > WHOLE else []
+        except OSError:
+            return []
+        self._offset = size if lines else 0
+        return _decoded(lines) if lines else self.read()
 
     def read(self) -> list[Snapshot]:
         """The snapshots since the last call, oldest first (at first: of the file's last 256 KB).
@@ -70,7 +84,21 @@ class TelemetryFile:
             return []
         complete = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete)
-        return [snapshot for line in complete.splitlines() if (snapshot := decode_line(line)) is not None]
+        return _decoded(complete.splitlines())
+
+
+def _decoded(lines: Iterable[bytes]) -> list[Snapshot]:
+    return [snapshot for line in lines if (snapshot := decode_line(line)) is not None]
+
+
+def _sampled(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Whole lines at even distances, and the last ones; each is looked for from the middle of another."""
+    for sample in range(SAMPLES):
+        file.seek(sample * (size - TAIL) // SAMPLES)
+        file.readline(LONGEST_LINE)
+        yield file.readline(LONGEST_LINE)
+    file.seek(size - TAIL)
+    yield from file.read(TAIL).splitlines()[1:]
 
 
 def newest_by_host(snapshots: list[Snapshot]) -> dict[str, Snapshot]:

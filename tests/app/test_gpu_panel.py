@@ -179,7 +179,7 @@ class PanelApp(App[None]):
         yield self.panel
 
     def on_mount(self) -> None:
-        self.panel.show(self.snapshot, {0: Memory(1, 0, 20, {"max allocated": 75078.4})})
+        self.panel.show([self.snapshot], {0: Memory(1, 0, 20, {"max allocated": 75078.4})})
 
 
 async def test_equal_readings_write_nothing_and_one_change_writes_one_row(monkeypatch: pytest.MonkeyPatch):
@@ -195,10 +195,10 @@ async def test_equal_readings_write_nothing_and_one_change_writes_one_row(monkey
             return app.panel
 
         monkeypatch.setattr(app.panel, "refresh", record)
-        app.panel.show(replace(EIGHT, time=EIGHT.time + 1))
+        app.panel.show([replace(EIGHT, time=EIGHT.time + 1)])
         assert regions == []
         warmer = (*EIGHT.gpus[:5], replace(EIGHT.gpus[5], temperature=70), *EIGHT.gpus[6:])
-        app.panel.show(replace(EIGHT, gpus=warmer))
+        app.panel.show([replace(EIGHT, gpus=warmer)])
         assert [region.height for region in regions] == [1]
         assert regions[0].y == 1 + 5  # below the frame
 

@@ -19,10 +19,11 @@ from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 from tui.screens.choose import Chooser
 from tui.screens.details import Details
-from tui.screens.monitor import PANES, MonitorScreen
-from tui.screens.monitor_sources import watched
+from tui.screens.monitor import MonitorScreen
+from tui.screens.monitor_sources import NOT_SEEN
 from tui.screens.stop import StopProspect, StopScreen
 from tui.widgets.attention import AttentionPanel
+from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.log_view import LogView
 from tui.widgets.panel import Panel
 from tui.widgets.plot import Plot
@@ -38,9 +39,7 @@ class MonitorApp(App[None]):
         self, workspace: Path, source: Path | None, run: RunFolder | None = None, **options: Any
     ) -> None:
         super().__init__()
-        self.monitor = MonitorScreen(
-            Workspace(workspace), run, source, telemetry=None, now=lambda: NOW, **options
-        )
+        self.monitor = MonitorScreen(Workspace(workspace), run, source, now=lambda: NOW, **options)
 
     def on_mount(self) -> None:
         self.push_screen(self.monitor)
@@ -59,7 +58,7 @@ async def read(pilot: Pilot[Any]) -> None:
     """Until the log has been read to its present end."""
     monitor = pilot.app.monitor  # type: ignore[attr-defined]
     for _ in range(1000):
-        if monitor.news is not None and monitor.news.caught_up:
+        if monitor.model is not None and monitor.model.news is not None and monitor.model.news.caught_up:
             break
         await pilot.pause(0.01)
     else:
@@ -121,7 +120,9 @@ def test_picture(
     name: str, size: tuple[int, int], log: Callable[[str], Path], tmp_path: Path, snap_compare: Any
 ):
     async def before(pilot: Pilot[Any]) -> None:
-        await settled(pilot, lambda: SAYS[name][0] in app.text())
+        await settled(
+            pilot, lambda: SAYS[name][0] in app.text() and app.monitor.query_one(GpuPanel).note == NOT_SEEN
+        )
         await pilot.pause()
 
     app = MonitorApp(tmp_path, log(name))
@@ -213,7 +214,7 @@ async def test_tab_brings_each_pane_up_full_on_a_small_screen(log: Callable[[str
     app = MonitorApp(tmp_path, log("h200-core_r0.8.0-train.log"))
     async with app.run_test(size=(80, 24)) as pilot:
         await read(pilot)
-        for pane in [pane for pane in PANES if pane != "gpus"]:  # this monitor has none
+        for pane in MonitorScreen.PANES:
             await pilot.press("tab")
             await pilot.pause()
             widget = app.monitor.query_one(f"#{pane}")
@@ -232,11 +233,11 @@ async def test_a_zoomed_plot_gives_way_when_the_job_failed_before_its_first_iter
         await read(pilot)
         await pilot.press("tab")
         assert app.monitor.zoomed == "loss"
-        app.monitor.watch_what(watched(Workspace(tmp_path), None, log("2xh200-oom-then-hangs.log")))
+        app.monitor.look_at(None, log("2xh200-oom-then-hangs.log"))
         await settled(pilot, lambda: "HANGING" in app.text())
         assert app.monitor.zoomed is None and app.monitor.query_one(AttentionPanel).has_focus
         await pilot.press("tab")
-        assert app.monitor.zoomed == "attention"
+        assert app.monitor.zoomed == "gpus"
 
 
 async def test_z_fills_the_screen_and_esc_leaves_one_thing_at_a_time(
@@ -299,7 +300,7 @@ async def test_lines_that_come_later_are_seen(tmp_path: Path, monkeypatch: pytes
     app = MonitorApp(tmp_path, path)
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot)
-        app.monitor.news = None
+        app.monitor.model.news = None
         with path.open("a") as file:
             file.write(
                 " iteration        1/     100 | elapsed time per iteration (ms): 48.5 | lm loss: 5.123456E+00 |\n"
@@ -357,7 +358,7 @@ async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):
     run = run_folder(tmp_path, "words\n", phase="lost", reason="The job is gone.")
     app = MonitorApp(tmp_path, None, run)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settled(pilot, lambda: app.monitor.info is not None)
+        await settled(pilot, lambda: app.monitor.model and app.monitor.model.info)
         await pilot.pause()
         assert "2026-11-30/09-32-12" in app.text() and "LOST" in app.text()
         assert "The job is gone." in app.text()

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
 from tui.widgets import axes
-from tui.widgets.curves import Mark, View, XAxis, nearest, panned, smooth, stretches, zigzag, zoomed
+from tui.widgets.curves import Line, Mark, View, XAxis, nearest, panned, smooth, stretches, zigzag, zoomed
 from tui.widgets.plot import Plot
 
 
-@dataclass
-class Curve:
-    xs: list[float]
-    lows: list[float] = field(default_factory=list)
-    highs: list[float] = field(default_factory=list)
-    means: list[float] = field(default_factory=list)
-
-
-def line(*values: float, start: float = 0, step: float = 10) -> Curve:
+def line(*values: float, start: float = 0, step: float = 10) -> Line:
     numbers = list(values)
-    return Curve([start + step * i for i in range(len(numbers))], numbers, numbers, numbers)
+    return Line([start + step * i for i in range(len(numbers))], numbers, numbers, numbers)
 
 
 # Axes
@@ -90,7 +82,7 @@ def test_durations_read_as_people_say_them():
 
 
 def test_both_extremes_of_each_bucket_are_drawn():
-    curve = Curve([0, 1], [1.0, 2.0], [9.0, 3.0], [5.0, 2.5])
+    curve = Line([0, 1], [1.0, 2.0], [9.0, 3.0], [5.0, 2.5])
     assert {y for _, y in zigzag(curve)} == {1.0, 9.0, 2.0, 3.0}
 
 
@@ -135,12 +127,12 @@ def test_of_two_attempts_the_newer_is_read():
 class Source:
     """Curves that a test changes."""
 
-    def __init__(self, *curves: Curve) -> None:
+    def __init__(self, *curves: Line) -> None:
         self.curves = list(curves)
 
     def __call__(
         self, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
-    ) -> list[Curve]:
+    ) -> list[Line]:
         if x == "tokens":
             return []
         kept = []
@@ -151,7 +143,7 @@ class Source:
                 if (start is None or at >= start) and (stop is None or at <= stop)
             ]
             kept.append(
-                Curve(*([c[i] for i in inside] for c in (curve.xs, curve.lows, curve.highs, curve.means)))
+                Line(*([c[i] for i in inside] for c in (curve.xs, curve.lows, curve.highs, curve.means)))
             )
         return kept
 
@@ -239,11 +231,12 @@ async def test_keys_change_the_view_and_r_brings_all_back():
 
 
 @pytest.mark.parametrize(
-    "curve", [Curve([]), line(math.nan), line(5.0), line(-1.0, -2.0), line(0.0, 0.0), line(1e-30, 1e30)]
+    "curve",
+    [Line([], [], [], []), line(math.nan), line(5.0), line(-1.0, -2.0), line(0.0, 0.0), line(1e-30, 1e30)],
 )
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("size", [(60, 14), (14, 4), (12, 1), (200, 50)])
-async def test_no_curve_and_no_size_breaks_it(curve: Curve, log: bool, size: tuple[int, int]):
+async def test_no_curve_and_no_size_breaks_it(curve: Line, log: bool, size: tuple[int, int]):
     app = PlotApp(Source(curve))
     async with app.run_test(size=size) as pilot:
         app.plot.look(replace(app.plot.view, log=log, smoothing=0.9))

@@ -17,6 +17,7 @@ from textual.app import App, ComposeResult
 
 from backends.megatron.events import IterationBatch
 from backends.megatron.record import Record
+from tui.widgets.curves import Line
 from tui.widgets.plot import Plot
 
 REDRAWS = 60
@@ -40,9 +41,10 @@ class OnePlot(App[None]):
     def __init__(self, record: Record) -> None:
         super().__init__()
         self.plot = Plot(
-            lambda metric, x, start, stop, buckets: record.curves(
-                metric, x=x, start=start, stop=stop, buckets=buckets
-            ),
+            lambda metric, x, start, stop, buckets: [
+                Line.of(curve)
+                for curve in record.curves(metric, x=x, start=start, stop=stop, buckets=buckets)
+            ],
             "lm loss",
         )
 

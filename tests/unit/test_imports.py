@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-SCREEN = {"textual", "rich", "plotext", "tui"}
+SCREEN = {"textual", "rich", "tui"}
 HEAVY = {"mlflow", "numpy", "pandas", "torch", "autograd", "scipy", "matplotlib"}
 
 

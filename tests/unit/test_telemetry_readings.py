@@ -196,11 +196,12 @@ def test_what_a_supervisor_records_another_host_reads(tmp_path: Path):
     source = Scripted(None, FULL, other)
     recorder, reader = TelemetryRecorder(path, source), TelemetryFile(path)
     assert reader.read() == []
-    assert recorder.step() is None
-    line = recorder.step()
-    assert line is not None and line["gpus"][1] == {"index": 1, "note": "lost"}
+    recorder.look()
+    assert not path.exists()  # nothing was due
+    recorder.look()
+    assert json.loads(path.read_text())["gpus"][1] == {"index": 1, "note": "lost"}
     assert reader.read() == [FULL]
-    recorder.step()
+    recorder.look()
     with path.open("a") as file:
         file.write('garbage\n{"time": 17')
     assert reader.read() == [other]
@@ -222,4 +223,6 @@ def test_a_file_that_was_replaced_by_a_shorter_one_is_read_anew(tmp_path: Path):
 
 def test_a_full_disk_loses_a_line_and_harms_nothing(tmp_path: Path):
     recorder = TelemetryRecorder(tmp_path / "no such folder" / "telemetry.jsonl", Scripted(FULL))
-    assert recorder.step() is None
+    recorder.look()
+    recorder.look()
+    assert not (tmp_path / "no such folder").exists()

@@ -1,11 +1,16 @@
-"""Where the monitor's data come from: a log with its follower, the state of a run. Both end when they are closed."""
+"""Where the monitor's data come from: a log with its follower, the state of a run, readings of GPUs, the runs before.
+
+Everything here reads disks and runs in threads; each source ends when it is closed.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 from backends.errors import UserError
 from backends.megatron.events import LogLine
@@ -13,12 +18,19 @@ from backends.megatron.follow import FileSource, Follower, PipeSource, Update
 from backends.megatron.record import Record
 from backends.runs.catalog import RunInfo, describe, find_run
 from backends.runs.folder import RunFolder
+from backends.runs.processes import this_machine
+from backends.runs.writers import written_here
+from backends.telemetry.history import TelemetryFile, newest_by_host
+from backends.telemetry.readings import Snapshot
+from backends.telemetry.timeline import Timeline
 from backends.text import clean_line
 from backends.tracking.event_follower import EventFollower, is_event_path
 from backends.workspace import Workspace
 
 LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
 LOOK = 1.0  # s between two looks at the state of a run
+FAR_LOOK = 5.0  # s between two looks at what another host writes
+NOT_SEEN = "The log is all there is: the GPUs of its machine are not seen from here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +43,6 @@ class Watched:
     name: str
     log: Path | int
     run: RunFolder | None = None
-
-    @property
-    def live(self) -> bool:
-        return self.run is not None
 
     def follower(self) -> Follower | EventFollower:
         if isinstance(self.log, Path) and is_event_path(self.log):
@@ -108,3 +116,89 @@ def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> It
         if info.over:
             return
         closed.wait(look)
+
+
+class Live(Protocol):
+    """Readings of this machine as they come, until closed."""
+
+    def snapshots(self) -> Iterator[Snapshot]: ...
+    def close(self) -> None: ...
+
+
+def this_machines_gpus() -> Live:
+    from backends.telemetry.collector import Collector
+
+    return Collector()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the memory panel shows: the newest snapshot of each node, and in words why there are none or since when.
+
+    `timeline`: what was recorded before; None: as before.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+    note: str = ""
+    timeline: Timeline | None = None
+
+
+class Readings:
+    """The GPUs beside a log. Where the job runs on this machine they are asked; else what its supervisor wrote is read.
+
+    Of somebody's log it is known only that a process of this machine writes it, or that none does.
+    """
+
+    def __init__(self, wanted: Watched, live: Callable[[], Live] = this_machines_gpus) -> None:
+        self._wanted = wanted
+        self._make = live
+        self._live: Live | None = None
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._live is not None:
+            self._live.close()
+
+    def __call__(self) -> Iterator[Reading]:
+        run, log = self._wanted.run, self._wanted.log
+        if run is None:
+            here = isinstance(log, Path) and written_here(log)
+            yield from self._now() if here else [Reading(note=NOT_SEEN)]
+            return
+        file = TelemetryFile(run.telemetry)
+        timeline = Timeline()
+        recorded = file.history()
+        timeline.add(recorded)
+        yield Reading(_newest(recorded), timeline=timeline)
+        state = run.state()
+        if state is not None and state.over:
+            yield Reading(_newest(recorded), last_seen(recorded))
+        elif state is None or state.machine == this_machine():
+            yield from self._now()
+        else:
+            yield from self._elsewhere(file, recorded)
+
+    def _now(self) -> Iterator[Reading]:
+        self._live = self._make()
+        if not self._closed.is_set():
+            for snapshot in self._live.snapshots():
+                yield Reading((snapshot,))
+
+    def _elsewhere(self, file: TelemetryFile, recorded: list[Snapshot]) -> Iterator[Reading]:
+        newest = newest_by_host(recorded)
+        while not self._closed.wait(FAR_LOOK):
+            if fresh := file.read():
+                newest |= newest_by_host(fresh)
+                yield Reading(tuple(newest.values()))
+
+
+def _newest(recorded: list[Snapshot]) -> tuple[Snapshot, ...]:
+    return tuple(newest_by_host(recorded).values())
+
+
+def last_seen(recorded: Sequence[Snapshot]) -> str:
+    """Since when the readings are old."""
+    if not recorded:
+        return "Nothing was recorded of the GPUs."
+    return f"as last seen {datetime.fromtimestamp(recorded[-1].time):%Y-%m-%d %H:%M}"

@@ -27,22 +27,37 @@ class CurveLike(Protocol):
     def means(self) -> Sequence[float]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve as a plot shows it. `style` is a colour of the palette: "curve", "past" (of a run before), or "curve-N"."""
+
+    xs: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    means: Sequence[float]
+    style: str = "curve"
+
+    @classmethod
+    def of(cls, curve: CurveLike, style: str = "curve") -> Line:
+        return cls(curve.xs, curve.lows, curve.highs, curve.means, style)
+
+
 class CurveSource(Protocol):
-    """Where a plot gets its curves: one for each time the job was (re)started."""
+    """Where a plot gets its curves: one for each time the job was (re)started. What is drawn last lies on top."""
 
     def __call__(
         self, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
-    ) -> Sequence[CurveLike]: ...
+    ) -> Sequence[Line]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something to see beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart).
+    """Something to see beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart, branch).
 
     "value" is one without neighbours, of which no line can be drawn.
     """
 
-    kind: Literal["validation", "checkpoint", "restart", "value"]
+    kind: Literal["validation", "checkpoint", "restart", "branch", "value"]
     x: float
     y: float | None = None
 
@@ -60,9 +75,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A finite stretch of points and the component style that draws it."""
+    """A finite stretch of points, and the colour of the palette that draws it."""
 
-    style: Literal["raw", "curve"]
+    style: str
     points: tuple[Point, ...]
 
 
@@ -104,17 +119,20 @@ def stretches(points: Iterable[Point], *, positive: bool) -> list[tuple[Point, .
     return [tuple(part) for part in result if part]
 
 
-def traces(curves: Sequence[CurveLike], view: View) -> list[Trace]:
-    """What is drawn, in order: the raw curve, and over it the smoothed one."""
+def traces(lines: Sequence[Line], view: View) -> list[Trace]:
+    """What is drawn, in order: the raw curve, and over it the smoothed one.
+
+    Of several runs beside each other the smoothed ones alone: their raw curves could not be told apart.
+    """
     drawn: list[Trace] = []
-    raw: Literal["raw", "curve"] = "raw" if view.smoothing else "curve"
-    for curve in curves:
-        drawn += [Trace(raw, part) for part in stretches(zigzag(curve), positive=view.log)]
+    for line in lines:
+        if not view.smoothing or line.style in ("curve", "past"):
+            style = "raw" if view.smoothing else line.style
+            drawn += [Trace(style, part) for part in stretches(zigzag(line), positive=view.log)]
     if view.smoothing:
-        for curve in curves:
-            drawn += [
-                Trace("curve", part) for part in stretches(smooth(curve, view.smoothing), positive=view.log)
-            ]
+        for line in lines:
+            parts = stretches(smooth(line, view.smoothing), positive=view.log)
+            drawn += [Trace(line.style, part) for part in parts]
     return drawn
 
 
@@ -146,7 +164,7 @@ def panned(view: View, extent: tuple[float, float], step: int) -> View:
     return replace(view, window=(low + shift, high + shift))
 
 
-def nearest(curves: Sequence[CurveLike], at: float) -> tuple[CurveLike, int] | None:
+def nearest(curves: Sequence[Line], at: float) -> tuple[Line, int] | None:
     """Curve and index of the point nearest to `at`. Of two attempts at the same iteration the newer one is meant."""
     found = [
         (abs(x - at), -number, index)

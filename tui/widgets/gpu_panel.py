@@ -1,17 +1,18 @@
-"""GPUs (or the host, where there are none), with Megatron's own word on memory beneath."""
+"""Memory: the GPUs (or the host, where there are none) with Megatron's own word beneath, or that word alone."""
 
 from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from backends.megatron.events import Memory
-from backends.telemetry.readings import Snapshot
-from tui.widgets.gpu_rows import ASCII, Glyphs, body, calm, megatron_line
 from tui.widgets.panel import Panel, Row, Span
+
+if TYPE_CHECKING:
+    from backends.megatron.events import Memory
+    from backends.telemetry.readings import Snapshot
 
 
 class GpuPanel(Panel):
@@ -36,37 +37,62 @@ class GpuPanel(Panel):
     ) -> None:
         super().__init__(id=id, classes=classes, ascii_only=ascii_only)
         self._user = user or _whoami()
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is known: what comes belongs to something else."""
         self._snapshots: tuple[Snapshot, ...] = ()
-        self._megatron = ""
+        self._memory: Mapping[int | None, Memory] = {}
+        self._expected: Memory | None = None
+        self.note: str | None = None  # why there are no (newer) readings
         self._processes = False
 
     def show(
         self,
-        snapshot: Snapshot | Sequence[Snapshot] | None = None,
+        snapshots: Sequence[Snapshot] | None = None,
         megatron_memory: Mapping[int | None, Memory] | None = None,
+        expected: Memory | None = None,
+        note: str | None = None,
     ) -> None:
-        """Show new readings (of several nodes, in their order) and Megatron's memory by rank. None: as before.
+        """Show new readings (of several nodes, in their order), Megatron's memory by rank and what it expected, and why
+        there are no newer readings. None: as before.
 
         Only rows that changed are written.
         """
-        if snapshot is not None:
-            fresh = (snapshot,) if isinstance(snapshot, Snapshot) else tuple(snapshot)
+        from tui.widgets.gpu_rows import calm
+
+        if snapshots is not None:
             shown = {old.host.host: old for old in self._snapshots}
-            self._snapshots = tuple(calm(shown.get(new.host.host), new) for new in fresh)
+            self._snapshots = tuple(calm(shown.get(new.host.host), new) for new in snapshots)
         if megatron_memory is not None:
-            self._megatron = megatron_line(megatron_memory)
+            self._memory, self._expected = megatron_memory, expected
+        if note is not None:
+            self.note = note
         super().show()
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        if not self._snapshots:
+            return (("memory", "title"), ("  as the log says" if self.note else "", "dim")), ()
         what = "GPUs" if any(snapshot.gpus for snapshot in self._snapshots) else "host"
         hosts = " ".join(snapshot.host.host for snapshot in self._snapshots)
-        return ((what, "title"), (f"  {hosts}" if hosts else "", "dim")), ()
+        right = ((self.note, "dim"),) if self.note else ()
+        return ((what, "title"), (f"  {hosts}" if hosts else "", "dim")), right
 
     def foot(self) -> Sequence[Span]:
-        return ((self._megatron, "text"),) if self._megatron else ()
+        from tui.widgets.gpu_rows import megatron_line
+
+        words = megatron_line(self._memory) if self._snapshots else ""
+        return ((words, "text"),) if words else ()
 
     def body(self, width: int, height: int) -> Sequence[Row]:
+        if not self._snapshots and self.note is None:
+            return ()
+        from tui.widgets.gpu_rows import ASCII, Glyphs, body
+        from tui.widgets.memory_rows import memory_rows
+
         glyphs = ASCII if self.ascii_only else Glyphs()
+        if not self._snapshots:
+            return memory_rows(self._memory, self._expected, self.note or "", width, height, glyphs)
         return body(self._snapshots, width, height, glyphs, processes=self._processes, user=self._user)
 
     def action_processes(self) -> None:

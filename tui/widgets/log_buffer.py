@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from backends.megatron.events import LogLine
+if TYPE_CHECKING:
+    from backends.megatron.events import LogLine
 
 KEPT = 5000  # lines; older ones are in the file
 LEVELS = ("debug", "info", "warning", "error")

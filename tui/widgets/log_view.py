@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, chop_cells
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from backends.megatron.events import LogLine
 from tui.widgets.log_buffer import LogBuffer, LogFilter
 from tui.widgets.panel import Panel, Span, fit, width_of
+
+if TYPE_CHECKING:
+    from backends.megatron.events import LogLine
 
 ITERATION = re.compile(
     r" ?(?:\[?\d{4}-\d\d-\d\d (?P<clock>\d\d:\d\d:\d\d)\S* )?iteration +(?P<now>\d+)/ *(?P<all>\d+) +\|"

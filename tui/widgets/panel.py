@@ -7,33 +7,19 @@ Textual's repaints the whole widget when it changes; a `Panel` draws its frame i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from textual import events
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-Span: TypeAlias = tuple[str, str]  # text, name of a component style ("dim" is the class `panel--dim`)
-Row: TypeAlias = tuple[Span, ...]
+from tui.widgets.palette import palette_of
 
-STYLES = (
-    "text",
-    "dim",
-    "frame",
-    "focus",
-    "title",
-    "good",
-    "warning",
-    "error",
-    "info",
-    "curve",
-    "raw",
-    "selected",
-    "match",
-)
+Span: TypeAlias = tuple[str, str]  # text, and what it means: a name of `palette.STYLES`
+Row: TypeAlias = tuple[Span, ...]
 
 
 def fit(spans: Iterable[Span], width: int, fill: str = "text") -> Row:
@@ -65,29 +51,7 @@ class Panel(Widget, can_focus=True):
     Lower than `FRAMED_FROM` rows there is no frame: every row is body.
     """
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"panel--{name}" for name in STYLES}
-    DEFAULT_CSS = """
-    Panel {
-        width: 1fr; height: 1fr; background: $background;
-        & > .panel--text { color: $foreground; }
-        & > .panel--dim { color: $foreground 55%; }
-        & > .panel--frame { color: $foreground 25%; }
-        & > .panel--focus { color: $primary; }
-        & > .panel--title { color: $foreground; text-style: bold; }
-        & > .panel--good { color: $text-success; }
-        & > .panel--warning { color: $text-warning; }
-        & > .panel--error { color: $text-error; text-style: bold; }
-        & > .panel--info { color: $text-primary; }
-        & > .panel--curve { color: $primary; }
-        & > .panel--raw { color: $primary 45%; }
-        & > .panel--selected { color: $foreground; background: $primary 30%; }
-        & > .panel--match { color: $foreground; background: $warning 40%; text-style: bold; }
-        &:ansi > .panel--text, &:ansi > .panel--title { color: ansi_default; }
-        &:ansi > .panel--dim, &:ansi > .panel--frame, &:ansi > .panel--raw { color: ansi_default; text-style: dim; }
-        &:ansi > .panel--focus, &:ansi > .panel--curve { color: ansi_default; text-style: bold; }
-        &:ansi > .panel--selected, &:ansi > .panel--match { color: ansi_default; text-style: reverse; }
-    }
-    """
+    DEFAULT_CSS = "Panel { width: 1fr; height: 1fr; background: $background; }"
     FRAMED_FROM = 3
 
     def __init__(
@@ -96,6 +60,7 @@ class Panel(Widget, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.ascii_only = ascii_only
         self._rows: list[Row] = []
+        self._rows_for: Size | None = None  # the size for which they were composed
 
     # What a subclass says.
 
@@ -127,33 +92,31 @@ class Panel(Widget, can_focus=True):
         """Draw again; rows that came out equal are left alone."""
         if not self.is_mounted or not self.size:
             return
-        rows = self._compose_rows()
-        width = self.size.width
-        if len(rows) != len(self._rows):
-            self._rows = rows
+        before, resized = self._rows, self._rows_for != self.size
+        self._arrange()
+        if resized:
             self.refresh()
             return
-        changed = [y for y, (new, old) in enumerate(zip(rows, self._rows, strict=True)) if new != old]
-        self._rows = rows
+        width = self.size.width
+        changed = [y for y, (new, old) in enumerate(zip(self._rows, before, strict=True)) if new != old]
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def render_line(self, y: int) -> Strip:
+        if self._rows_for != self.size:
+            self._arrange()  # the first paint comes before the first event that tells the size
         if y >= len(self._rows):
             return Strip.blank(self.size.width, self.rich_style)
-        style = self.get_component_rich_style
-        strip = Strip([Segment(text, style(f"panel--{name}")) for text, name in self._rows[y]])
+        styles = palette_of(self)
+        strip = Strip([Segment(text, styles[name]) for text, name in self._rows[y]])
         return strip.adjust_cell_length(self.size.width, self.rich_style)
 
     def on_resize(self, event: events.Resize) -> None:
-        self._rows = []
-        self.show()
+        if self._rows_for != self.size:
+            self.show()
 
-    def on_focus(self) -> None:
-        self.show()
-
-    def on_blur(self) -> None:
-        self.show()
+    def _arrange(self) -> None:
+        self._rows, self._rows_for = self._compose_rows(), self.size
 
     def _compose_rows(self) -> list[Row]:
         inner, rows = self.body_size

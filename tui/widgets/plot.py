@@ -1,31 +1,25 @@
-"""A line plot in the terminal: the only module that imports plotext.
+"""A line plot in the terminal: one metric over iterations, time or tokens, and the keys to look around in it.
 
-plotext draws the curve and nothing else; axes, marks and the crosshair are ours, so that they keep still, work in plain
-ASCII and cost a redraw nothing. plotext is never given a raw series: the source thins to minima and maxima first, so a
-redraw costs the same at any length.
+The source thins a series to minima and maxima first, so a redraw costs the same at any length.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from statistics import median
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from tui.widgets import axes
+from tui.widgets import axes, plot_drawing
 from tui.widgets.axes import Limits
 from tui.widgets.curves import (
     SMOOTHINGS,
     X_AXES,
-    CurveLike,
     CurveSource,
+    Line,
     Mark,
-    Trace,
     View,
     XAxis,
     nearest,
@@ -35,115 +29,36 @@ from tui.widgets.curves import (
 )
 from tui.widgets.panel import Panel, Span
 
-BLANK = " ⠀"
-# Buckets asked for, whatever the width: more cannot be told apart and cost plotext time.
+# Buckets asked for, whatever the width: more cannot be told apart and cost time.
 COLUMNS_AT_MOST = 160
 UNSEEN_AT_MOST = 20  # updates in a row of which only the readings are shown: marks may be among them
-
-
-@cache
-def _plotext() -> Any:
-    """Imported when the first curve is drawn: 60 ms that the first paint does not wait for."""
-    import plotext
-
-    plotext.limit_size(False, False)
-    return plotext
-
-
-COLOURS = {"raw": 4, "curve": 2}  # plotext's codes, only to tell the traces apart in what it returns
-STYLES: dict[str, Literal["raw", "curve"]] = {"4": "raw", "2": "curve"}
-RUN = re.compile(r"\x1b\[38;5;(\d+)m([^\x1b]*)|\x1b\[[\d;]*m|([^\x1b]+)")
-
-
-def draw(
-    drawn: Sequence[Trace], x: Limits, y: Limits, width: int, height: int, *, ascii_only: bool
-) -> list[list[Span]]:
-    """`height` rows of `width` cells, one span a cell: the curves alone."""
-    plt = _plotext()
-    plt.clear_figure()
-    plt.theme("clear")
-    plt.plot_size(width, height)
-    plt.frame(False)
-    plt.xticks([])
-    plt.yticks([])
-    plt.xlim(0, 1)
-    plt.ylim(0, 1)
-    for trace in drawn:
-        xs = [x.place(point[0]) for point in trace.points]
-        ys = [y.place(point[1]) for point in trace.points]
-        plt.plot(xs, ys, marker="*" if ascii_only else "braille", color=COLOURS[trace.style])
-    return [_cells(line, width) for line in plt.build().split("\n")[:height]]
-
-
-def _cells(line: str, width: int) -> list[Span]:
-    cells: list[Span] = []
-    for code, coloured, plain in RUN.findall(line):
-        style = STYLES.get(code, "text")
-        cells += [(character, style) for character in coloured or plain]
-    return (cells + [(" ", "text")] * width)[:width]
 
 
 @dataclass(slots=True)
 class _Picture:
     """What the last redraw knew; readouts and the crosshair use it."""
 
-    curves: Sequence[CurveLike] = ()
+    curves: Sequence[Line] = ()
     x: Limits | None = None
     y: Limits | None = None
     gutter: int = 5
-    cells: list[list[Span]] = field(default_factory=list)
 
 
 class Plot(Panel):
     """One metric over iterations, time or tokens. `source` gives the curves; `update` says that there may be more."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "left",
-            "crosshair(-1)",
-            "look",
-            id="plot.left",
-            key_display="←→",
-            tooltip="Move the crosshair left",
-        ),
-        Binding(
-            "right",
-            "crosshair(1)",
-            "crosshair right",
-            id="plot.right",
-            show=False,
-            tooltip="Move the crosshair right",
-        ),
-        Binding(
-            "plus,equals_sign", "zoom(0.5)", "zoom", id="plot.in", key_display="+-", tooltip="Zoom in on x"
-        ),
-        Binding("minus", "zoom(2.0)", "zoom out", id="plot.out", show=False, tooltip="Zoom out on x"),
-        Binding(
-            "comma,shift+left",
-            "pan(-1)",
-            "pan",
-            id="plot.pan_left",
-            key_display=",.",
-            show=False,
-            tooltip="Pan to the left",
-        ),
-        Binding(
-            "full_stop,shift+right",
-            "pan(1)",
-            "pan right",
-            id="plot.pan_right",
-            show=False,
-            tooltip="Pan to the right",
-        ),
-        Binding(
-            "r", "whole", "whole", id="plot.whole", tooltip="Show the whole curve again, without crosshair"
-        ),
-        Binding(
-            "s", "smooth", "smooth", id="plot.smooth", tooltip="Smoothing of the curve: none, 0.6, 0.9, 0.97"
-        ),
+        Binding("s", "smooth", "smooth", id="plot.smooth", tooltip="Smoothing of the curve: none, 0.6, 0.9, 0.97"),
         Binding("l", "log", "log", id="plot.log", tooltip="Logarithmic or linear y axis"),
         Binding("x", "axis", "axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
-    ]
+        Binding("left", "crosshair(-1)", "look", id="plot.left", key_display="←→", tooltip="Move the crosshair left"),
+        Binding("right", "crosshair(1)", "crosshair right", id="plot.right", show=False, tooltip="Move the crosshair right"),
+        Binding("plus,equals_sign", "zoom(0.5)", "zoom", id="plot.in", key_display="+-", tooltip="Zoom in on x"),
+        Binding("minus", "zoom(2.0)", "zoom out", id="plot.out", show=False, tooltip="Zoom out on x"),
+        Binding("comma,shift+left", "pan(-1)", "pan", id="plot.pan_left", key_display=",.", show=False, tooltip="Pan to the left"),
+        Binding("full_stop,shift+right", "pan(1)", "pan right", id="plot.pan_right", show=False, tooltip="Pan to the right"),
+        Binding("r", "whole", "whole", id="plot.whole", tooltip="Show the whole curve again, without crosshair"),
+    ]  # fmt: skip
 
     def __init__(
         self,
@@ -164,10 +79,8 @@ class Plot(Panel):
         self.empty = empty
         self.newest: Callable[[str], float | None] = lambda metric: None
         self._picture = _Picture()
-        self._body: tuple[object, Sequence[Sequence[Span]]] = (
-            None,
-            (),
-        )  # what it was drawn from, and its rows
+        # What it was drawn from, and its rows.
+        self._body: tuple[object, Sequence[Sequence[Span]]] = (None, ())
         self._reads = 0
         self._upto: float | None = None
         self._unseen = 0
@@ -210,7 +123,6 @@ class Plot(Panel):
         )
         picture.curves = curves
         if not curves:
-            picture.cells = []
             return
         if view.window:
             picture.x = axes.window_limits(*view.window)
@@ -249,75 +161,15 @@ class Plot(Panel):
         self._picture.gutter = gutter
         canvas = max(width - gutter, 4)
         x = self._picture.x
-        cells = draw(drawn, x, y, canvas, rows, ascii_only=self.ascii_only)
+        cells = plot_drawing.draw(drawn, x, y, canvas, rows, ascii_only=self.ascii_only)
         marks += [Mark("value", *trace.points[0]) for trace in drawn if len(trace.points) == 1]
-        self._overlay(cells, marks, x, y)
-        lines = self._with_y_axis(cells, labels, y, gutter)
-        return [*lines, self._x_axis(x, gutter, canvas)]
+        plot_drawing.overlay(cells, marks, self.view.crosshair, x, y, ascii_only=self.ascii_only)
+        lines = plot_drawing.with_y_axis(cells, labels, y, gutter)
+        return [*lines, plot_drawing.x_axis(x, self.view.x, gutter, canvas)]
 
     def _say(self, words: str, width: int, height: int) -> list[list[Span]]:
         row: list[Span] = [(words.center(width), "dim")]
         return [[("", "dim")]] * (height // 2) + [row]
-
-    def _overlay(self, cells: list[list[Span]], marks: Sequence[Mark], x: Limits, y: Limits) -> None:
-        glyphs = {"validation": "o", "checkpoint": "^", "restart": ":", "value": "*", "cross": "|"} if self.ascii_only else {
-            "validation": "◇", "checkpoint": "▴", "restart": "┊", "value": "•", "cross": "│"
-        }  # fmt: skip
-        height, width = len(cells), len(cells[0])
-
-        def column(at: float) -> int | None:
-            place = x.place(at)
-            return round(place * (width - 1)) if 0 <= place <= 1 else None
-
-        for mark in sorted(marks, key=lambda mark: mark.kind != "restart"):
-            at = column(mark.x)
-            if at is None:
-                continue
-            if mark.kind == "restart":
-                for row in cells:
-                    if row[at][0] in BLANK:
-                        row[at] = (glyphs["restart"], "warning")
-            elif mark.y is None:
-                if cells[-1][at][0] in BLANK:  # the curve is never covered
-                    cells[-1][at] = (glyphs[mark.kind], "good")
-            elif 0 <= (place := y.place(mark.y)) <= 1:
-                style = "curve" if mark.kind == "value" else "info"
-                cells[round((1 - place) * (height - 1))][at] = (glyphs[mark.kind], style)
-        if self.view.crosshair is not None and (at := column(self.view.crosshair)) is not None:
-            for row in cells:
-                row[at] = (glyphs["cross"], "focus") if row[at][0] in BLANK else (row[at][0], "match")
-
-    def _with_y_axis(
-        self, cells: list[list[Span]], labels: list[str], y: Limits, gutter: int
-    ) -> list[list[Span]]:
-        height = len(cells)
-        at = {
-            round((1 - y.place(tick)) * (height - 1)): label
-            for tick, label in zip(y.ticks(), labels, strict=True)
-        }
-        lines: list[list[Span]] = []
-        for row, line in enumerate(cells):
-            lines.append([(at.get(row, "").rjust(gutter - 1) + " ", "dim"), *_runs(line)])
-        return lines
-
-    def _x_axis(self, x: Limits, gutter: int, canvas: int) -> list[Span]:
-        ticks = axes.inner_ticks(x)
-        if self.view.x == "time":
-            labels = [axes.clock_label(tick, x.step) for tick in ticks]
-        else:
-            labels = axes.tick_labels(ticks, x.step)
-        line = [" "] * (gutter + canvas)
-        free, before = 0, ""
-        for tick, label in zip(ticks, labels, strict=True):
-            if label == before:
-                continue  # ticks within one second
-            before = label
-            middle = gutter + round(x.place(tick) * (canvas - 1))
-            start = min(max(middle - len(label) // 2, 0), len(line) - len(label))
-            if start >= free:
-                line[start : start + len(label)] = label
-                free = start + len(label) + 2
-        return [("".join(line), "dim")]
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
         notes = [
@@ -332,6 +184,8 @@ class Plot(Panel):
         ) else []
 
     def foot(self) -> Sequence[Span]:
+        from statistics import median  # takes 10 ms that the first paint does not wait for
+
         curves = self._picture.curves
         if not curves:
             return ()
@@ -374,7 +228,6 @@ class Plot(Panel):
         self.update()
 
     def on_resize(self, event: object) -> None:
-        self._rows = []
         self._picture.x = self._picture.y = None  # how many ticks there are depends on the size
         self.update()
 
@@ -433,14 +286,3 @@ class Plot(Panel):
         self.app.notify(
             "The log says neither when nor how many tokens; only iterations are known.", markup=False
         )
-
-
-def _runs(cells: Sequence[Span]) -> list[Span]:
-    """Neighbouring cells of one style as one span: fewer escape codes on the wire."""
-    runs: list[Span] = []
-    for character, style in cells:
-        if runs and runs[-1][1] == style:
-            runs[-1] = (runs[-1][0] + character, style)
-        else:
-            runs.append((character, style))
-    return runs

@@ -1,0 +1,72 @@
+"""Where a run comes from: the runs that it continues or branched from, with what their logs say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from backends.errors import UserError
+from backends.megatron.record import Record
+from backends.megatron.summary import read_log
+from backends.runs.folder import NAME, RunFolder
+from backends.workspace import Workspace
+
+Descent: TypeAlias = Literal["restart", "branch"]
+LONGEST = 100  # runs; a lineage beyond that is cut at its oldest end
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """A run before another one: `child` says how that one came from it."""
+
+    folder: RunFolder
+    child: Descent
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """The log of an ancestor. `child`: how the run after it began."""
+
+    name: str
+    record: Record
+    child: Descent
+
+
+def ancestors(workspace: Workspace, folder: RunFolder) -> list[Ancestor]:
+    """The runs that `folder` descends from, oldest first. A plan that is gone ends the line; a circle is not gone round."""
+    found: list[Ancestor] = []
+    seen = {folder.name}
+    while len(found) < LONGEST:
+        try:
+            plan = folder.plan()
+        except UserError:
+            break
+        parent = plan.parent
+        if plan.kind != "train" or parent is None or parent in seen or not NAME.fullmatch(parent):
+            break
+        before = RunFolder(workspace.runs / parent)
+        found.append(Ancestor(before, "restart" if _saves(before) == plan.save else "branch"))
+        seen.add(parent)
+        folder = before
+    return found[::-1]
+
+
+def chapters(workspace: Workspace, folder: RunFolder) -> Iterator[Chapter]:
+    """What the logs of `ancestors` say, oldest first. Reads each whole; one that cannot be read is left out."""
+    for ancestor in ancestors(workspace, folder):
+        try:
+            record = read_log(ancestor.folder.log)
+        except OSError:
+            continue
+        if record.segments:
+            yield Chapter(ancestor.folder.name, record, ancestor.child)
+
+
+def _saves(folder: RunFolder) -> str | None:
+    try:
+        save = folder.plan().save
+    except UserError:
+        return None
+    return save and str(Path(save))

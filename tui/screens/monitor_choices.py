@@ -1,0 +1,88 @@
+"""What the monitor asks: which metric, which lines, which text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.app import App
+from textual.screen import Screen
+from textual.widgets import Input
+
+from tui.screens.choose import Choice, Chooser
+from tui.screens.monitor_curves import RunCurves
+from tui.widgets.axes import number
+from tui.widgets.log_buffer import LogFilter
+from tui.widgets.log_view import LogView
+from tui.widgets.plot import Plot
+
+
+def choose_metric(app: App[Any], plot: Plot, curves: RunCurves) -> None:
+    """One of all that the log, and what was recorded beside it, have."""
+    choices = [
+        Choice(name, name, "" if (value := curves.newest(name)) is None else number(value))
+        for name in curves.metrics()
+    ]
+    if not choices:
+        app.notify("The log has no numbers yet.", markup=False)
+        return
+
+    def chosen(metric: str | None) -> None:
+        if metric is not None:
+            plot.choose(metric)
+
+    app.push_screen(Chooser("metric", choices, plot.metric), chosen)
+
+
+def choose_filter(app: App[Any], log: LogView) -> None:
+    """All lines, those of one rank, or from one level upwards."""
+    now = log.buffer.filter
+    choices = [
+        Choice("all", "all lines"),
+        Choice("warning", "warnings and errors"),
+        Choice("error", "errors"),
+        *(Choice(f"rank {rank}", f"rank {rank}") for rank in sorted(log.buffer.ranks)),
+    ]
+    current = "all" if now == LogFilter() else now.level if now.rank is None else f"rank {now.rank}"
+
+    def chosen(key: str | None) -> None:
+        if key is not None:
+            rank = int(key.removeprefix("rank ")) if key.startswith("rank ") else None
+            log.let_through(LogFilter(rank, key if key in ("warning", "error") else "debug"))
+
+    app.push_screen(Chooser("log lines", choices, current), chosen)
+
+
+class SearchField(Input):
+    """A line at the foot of the screen, for as long as it is wanted: enter searches, esc or leaving it ends it."""
+
+    DEFAULT_CSS = "SearchField, SearchField:focus { dock: bottom; height: 1; border: none; padding: 0 1; background: $surface; }"
+    BINDINGS = [("escape", "leave", "leave")]  # noqa: RUF012
+
+    def __init__(self, log: LogView) -> None:
+        super().__init__(
+            log.search,
+            placeholder="search in the log; enter finds, n goes on",
+            select_on_focus=True,
+            id="search",
+        )
+        self.cursor_blink = False
+        self._log = log
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._log.look_for(event.value)
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        self._log.focus()
+
+    def on_blur(self) -> None:
+        self.remove()
+
+
+def ask_search(screen: Screen[Any], log: LogView) -> None:
+    """Open the field, and type into it."""
+    if not screen.query(SearchField):
+        field = SearchField(log)
+        screen.mount(field)
+        field.focus()

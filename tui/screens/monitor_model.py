@@ -1,0 +1,100 @@
+"""What is known of the thing that the monitor looks at, and what each pane says of it. No drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from backends.megatron.diagnosis import diagnose
+from backends.megatron.events import Memory
+from backends.megatron.record import Record
+from backends.runs.catalog import RunInfo
+from tui.screens import monitor_curves
+from tui.screens.monitor_attention import entries
+from tui.screens.monitor_curves import RunCurves
+from tui.screens.monitor_headline import headline
+from tui.screens.monitor_sources import News, Reading, Watched
+from tui.widgets.attention import Entry
+from tui.widgets.status_line import Headline
+
+
+class MonitorModel:
+    """Changes in the event loop only; the record it reads is filled by a thread, and locked meanwhile."""
+
+    def __init__(self, wanted: Watched | None) -> None:
+        self.wanted = wanted
+        self.info: RunInfo | None = None
+        self.news: News | None = None  # the newest of the log
+        self.record = Record()
+        self.curves = RunCurves(self.record)
+        self.diagnosis = diagnose(self.record)
+
+    def take(self, news: News) -> None:
+        self.news = news
+        self.record = self.curves.record = news.record
+
+    def take_reading(self, reading: Reading) -> None:
+        if reading.timeline is not None:
+            self.curves.timeline = reading.timeline
+        self.curves.timeline.add(reading.snapshots)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one: the log has said more."""
+        return id(self.record), self.record.version
+
+    def look(self) -> list[Entry]:
+        """Judge the record anew; what wants attention."""
+        info = self.info
+        with self.record.lock:
+            self.diagnosis = diagnose(self.record)
+            return entries(
+                self.record,
+                self.diagnosis,
+                run_phase=info.phase if info else None,
+                reason=(info.stopping or info.reason or info.note) if info else None,
+            )
+
+    def memory(self) -> tuple[Mapping[int | None, Memory], Memory | None]:
+        """What Megatron said of memory, by rank, and what it expected."""
+        with self.record.lock:
+            return dict(self.record.memory), self.record.theoretical
+
+    @property
+    def may_plot(self) -> bool:
+        """Whether there is, or will be, something to plot."""
+        return bool(self.curves.metrics()) or self.diagnosis.phase in ("starting", "running")
+
+    def headline(self, now: float) -> Headline:
+        info, name = self.info, self.wanted.name if self.wanted else ""
+        with self.record.lock:
+            return headline(
+                self.record,
+                self.diagnosis,
+                name,
+                run_phase=info.phase if info else None,
+                started=info.started if info else None,
+                ended=info.ended if info else None,
+                written=self.news.written if self.news else None,
+                now=now,
+            )
+
+    def empty_words(self, pane: str) -> str:
+        return monitor_curves.empty_words(pane, self.record, self.diagnosis)
+
+    def readout(self, pane: str, marker: str) -> str:
+        """What stands beside the newest value of a plot."""
+        with self.record.lock:
+            if pane == "loss":
+                return monitor_curves.loss_words(self.record, marker)
+            return monitor_curves.speed_words(self.record)
+
+    def default_metric(self, pane: str) -> str:
+        choose = monitor_curves.loss_metric if pane == "loss" else monitor_curves.throughput_metric
+        return choose(self.curves.metrics())
+
+    @property
+    def waiting_for(self) -> str:
+        """The name of a log that is not there yet."""
+        log = self.wanted.log if self.wanted else 0
+        return log.name if isinstance(log, Path) and not log.exists() else ""

@@ -1,0 +1,66 @@
+"""A screen of panes: tab goes from one to the next, z fills the screen with one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widget import Widget
+
+
+class PaneScreen(Screen[None]):
+    """`PANES` are the ids, in the order of tab. The stylesheet says what `-zoom` (screen) and `-zoomed` (pane) hide."""
+
+    PANES: ClassVar[Sequence[str]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("z", "zoom", "pane", id="panes.zoom", tooltip="Fill the screen with the focused pane, or go back"),
+        Binding("tab", "pane(1)", "next pane", id="panes.next", tooltip="The next pane", show=False),
+        Binding("shift+tab", "pane(-1)", "previous pane", id="panes.previous", tooltip="The pane before", show=False),
+    ]  # fmt: skip
+
+    def panes(self) -> list[str]:
+        """Those that there are now."""
+        return list(self.PANES)
+
+    def pane(self, name: str) -> Widget:
+        return self.query_one(f"#{name}")
+
+    @property
+    def zoomed(self) -> str | None:
+        return next((name for name in self.PANES if self.pane(name).has_class("-zoomed")), None)
+
+    def zoom_pane(self, wanted: str | None) -> None:
+        """Fill the screen with one pane; None: all of them again."""
+        self.set_class(wanted is not None, "-zoom")
+        for name in self.PANES:
+            widget = self.pane(name)
+            widget.set_class(name == wanted, "-zoomed")
+            if isinstance(parent := widget.parent, Widget) and parent is not self:
+                parent.set_class(any(child.has_class("-zoomed") for child in parent.children), "-zoomed")
+        if wanted is not None:
+            self.pane(wanted).focus()
+
+    def action_zoom(self) -> None:
+        if self.zoomed:
+            self.zoom_pane(None)
+        elif self.focused is not None and self.focused.id in self.PANES:
+            self.zoom_pane(self.focused.id)
+
+    def action_pane(self, step: int) -> None:
+        """The next pane; on a narrow screen, and when zoomed, it comes up full, with the overview in the round."""
+        panes = self.panes()
+        if self.has_class("-narrow"):
+            stations: list[str | None] = [None, *panes]
+            wanted = stations[(stations.index(self.zoomed) + step) % len(stations)]
+            self.zoom_pane(wanted)
+            if wanted is None:
+                self.pane(panes[0]).focus()
+            return
+        now = self.focused.id if self.focused is not None and self.focused.id in panes else panes[-1]
+        following = panes[(panes.index(str(now)) + step) % len(panes)]
+        if self.zoomed:
+            self.zoom_pane(following)
+        else:
+            self.pane(following).focus()

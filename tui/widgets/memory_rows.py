@@ -1,0 +1,68 @@
+"""What the log itself says of memory, as rows of spans: all there is where the GPUs are out of sight."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+from backends.megatron.events import Memory
+from tui.widgets.gpu_rows import SHORTEST_BAR, Glyphs, bar
+from tui.widgets.panel import Row
+
+PEAKS = (
+    ("max allocated", "max reserved"),
+    ("allocated", "reserved"),
+)  # what is used, of what is taken from the driver
+
+
+def memory_rows(
+    memory: Mapping[int | None, Memory],
+    expected: Memory | None,
+    note: str,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+) -> list[Row]:
+    """A row a rank that spoke, then what Megatron expected before it began, then `note`; `height` rows at most."""
+    ranks = [
+        _rank_row(rank, event, width, glyphs)
+        for rank, event in sorted(memory.items(), key=lambda item: (item[0] is not None, item[0] or 0))
+    ]
+    rows = [row for row in ranks if row]
+    if expected is not None and (total := expected.values.get("total")) is not None:
+        parts = [
+            f"{name} {expected.values[name]:,.0f}"
+            for name in ("weight and optimizer", "activation")
+            if name in expected.values
+        ]
+        words = f"expected {total:,.0f} MB" + (f" ({', '.join(parts)})" if parts else "")
+        rows.append(((words, "dim"),))
+    if not rows:
+        rows.append((("The log prints no memory (yet).", "dim"),))
+    notes: list[Row] = [((line, "dim"),) for line in textwrap.wrap(note, max(width, 20))]
+    if len(rows) + len(notes) > height:
+        notes = []
+    if len(rows) > height > 0:
+        rows = (
+            [*rows[: height - 1], ((f"{len(rows) - height + 1} more ranks", "dim"),)]
+            if height > 1
+            else rows[:1]
+        )
+    return [*rows, *notes][: max(height, 0)]
+
+
+def _rank_row(rank: int | None, event: Memory, width: int, glyphs: Glyphs) -> Row:
+    """ "rank 0 ███░ max allocated 75,078 MB": the bar is what of the memory taken from the driver that was."""
+    who = "" if rank is None else f"rank {rank} "
+    for used_name, whole_name in PEAKS:
+        used, whole = event.values.get(used_name), event.values.get(whole_name)
+        if used is None:
+            continue
+        words = f"{used_name} {used:,.0f} MB"
+        if whole and width >= 64:
+            words += f" of {whole:,.0f} reserved"
+        room = width - len(who) - len(words) - 1
+        if not whole or room < SHORTEST_BAR:
+            return ((who, "dim"), (words, "text"))
+        return ((who, "dim"), *bar(used / whole, room, glyphs), (f" {words}", "text"))
+    return ()

@@ -1,0 +1,115 @@
+"""A plot as rows of cells: curves, marks, crosshair and axes. Pure functions of what is shown and of the room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tui.widgets import axes
+from tui.widgets.axes import Limits
+from tui.widgets.curves import Mark, Trace, XAxis
+from tui.widgets.panel import Span
+from tui.widgets.raster import Raster
+
+GLYPHS: Mapping[str, str] = {
+    "validation": "◇", "checkpoint": "▴", "restart": "┊", "branch": "╎", "value": "•", "cross": "│"
+}  # fmt: skip
+ASCII: Mapping[str, str] = {
+    "validation": "o", "checkpoint": "^", "restart": ":", "branch": "!", "value": "*", "cross": "|"
+}  # fmt: skip
+MARK_STYLES: Mapping[str, str] = {
+    "validation": "info", "checkpoint": "good", "restart": "warning", "branch": "info", "value": "curve"
+}  # fmt: skip
+LINES = ("restart", "branch")  # marks that are a line from top to foot
+
+
+def draw(
+    traces: Sequence[Trace], x: Limits, y: Limits, width: int, height: int, *, ascii_only: bool
+) -> list[list[Span]]:
+    """`height` rows of `width` cells: the curves alone."""
+    raster = Raster(width, height, ascii_only=ascii_only)
+    for trace in traces:
+        raster.draw([(x.place(point[0]), y.place(point[1])) for point in trace.points], trace.style)
+    return raster.cells()
+
+
+def overlay(
+    cells: list[list[Span]],
+    marks: Sequence[Mark],
+    crosshair: float | None,
+    x: Limits,
+    y: Limits,
+    *,
+    ascii_only: bool,
+) -> None:
+    """Set `marks` and the crosshair (at an x) into `cells`. Lines never cover a curve."""
+    glyphs = ASCII if ascii_only else GLYPHS
+    height, width = len(cells), len(cells[0])
+
+    def column(at: float) -> int | None:
+        place = x.place(at)
+        return round(place * (width - 1)) if 0 <= place <= 1 else None
+
+    for mark in sorted(marks, key=lambda mark: mark.kind not in LINES):
+        at = column(mark.x)
+        if at is None:
+            continue
+        cell = (glyphs[mark.kind], MARK_STYLES[mark.kind])
+        if mark.kind in LINES:
+            for row in cells:
+                if row[at][0] == " ":
+                    row[at] = cell
+        elif mark.y is None:
+            if cells[-1][at][0] == " ":
+                cells[-1][at] = cell
+        elif 0 <= (place := y.place(mark.y)) <= 1:
+            cells[round((1 - place) * (height - 1))][at] = cell
+    if crosshair is not None and (at := column(crosshair)) is not None:
+        for row in cells:
+            row[at] = (glyphs["cross"], "focus") if row[at][0] == " " else (row[at][0], "match")
+
+
+def with_y_axis(
+    cells: Sequence[Sequence[Span]], labels: Sequence[str], y: Limits, gutter: int
+) -> list[list[Span]]:
+    """`cells` with the ticks' labels in `gutter` cells before them."""
+    height = len(cells)
+    at = {
+        round((1 - y.place(tick)) * (height - 1)): label
+        for tick, label in zip(y.ticks(), labels, strict=True)
+    }
+    return [[(at.get(row, "").rjust(gutter - 1) + " ", "dim"), *runs(line)] for row, line in enumerate(cells)]
+
+
+def x_axis(x: Limits, kind: XAxis, gutter: int, canvas: int) -> list[Span]:
+    """The row of labels below `canvas` cells; what would run into its neighbour is left out."""
+    ticks = axes.inner_ticks(x)
+    if kind == "time":
+        labels = [axes.clock_label(tick, x.step) for tick in ticks]
+    else:
+        labels = axes.tick_labels(ticks, x.step)
+    line = [" "] * (gutter + canvas)
+    free, before = 0, ""
+    for tick, label in zip(ticks, labels, strict=True):
+        if label == before:
+            continue  # ticks within one second
+        before = label
+        middle = gutter + round(x.place(tick) * (canvas - 1))
+        start = min(max(middle - len(label) // 2, 0), len(line) - len(label))
+        if start >= free:
+            line[start : start + len(label)] = label
+            free = start + len(label) + 2
+    return [("".join(line), "dim")]
+
+
+def runs(cells: Sequence[Span]) -> list[Span]:
+    """Neighbouring cells of one style as one span: fewer escape codes on the wire. A blank has no colour of its own."""
+    found: list[Span] = []
+    text, style = "", ""
+    for character, own in cells:
+        if own != style and character != " ":
+            if text:
+                found.append((text, style or "text"))
+            text, style = character, own
+        else:
+            text += character
+    return [*found, (text, style or "text")] if text else found
