@@ -21,6 +21,8 @@ def clean(text: str, *, tab_width: int = 8) -> str:
 
     The result is safe to write to a terminal. It is still data: it may hold what looks like markup.
     """
+    if text.isprintable():  # most is, and that is quick to see
+        return text
     if CONTROLS.search(text):
         text = CONTROLS.sub("", ESCAPES.sub("", text))
     return text.expandtabs(tab_width) if "\t" in text else text

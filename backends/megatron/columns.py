@@ -6,23 +6,27 @@ one list, and columns are slices of that list. What fits no expression is left t
 
 from __future__ import annotations
 
+import itertools
+import operator
 import re
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import overload
 
 from backends.megatron.events import Value
 from backends.megatron.iteration import in_unit, name_of, read_iteration, read_value
-from backends.megatron.lines import decode, strip_prefixes
+from backends.megatron.lines import decode, prefix_form, strip_prefixes
 
 SAMPLE = re.compile(
     rb"(?P<before>[^|\n]*?)(?:\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?"
     rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*?\|)(?P<after> *)"
 )
-SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?): +([^ |\n]+) \|")
+SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?):( +)([^ |\n]+) \|")
 DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
 ENOUGH = 256  # lines in a block that show which columns are constant
+ENDS_A_LINE = operator.methodcaller("endswith", b"\n")
+LONGEST = 10**18  # no iteration is printed with more digits
 
 
 class IsoTimes(Sequence["str | None"]):
@@ -33,6 +37,10 @@ class IsoTimes(Sequence["str | None"]):
 
     def __len__(self) -> int:
         return len(self._stamps) // self._width
+
+    def __iter__(self) -> Iterator[str | None]:
+        text, width = self._stamps.decode().replace(" ", "T"), self._width
+        return (text[at : at + width] for at in range(0, len(text), width))
 
     @overload
     def __getitem__(self, index: int) -> str | None: ...
@@ -62,10 +70,18 @@ class Rows:
     def __len__(self) -> int:
         return len(self.iterations)
 
+    def numbers(self, first: int) -> Sequence[int]:
+        """The line numbers, when the block begins with line `first`."""
+        lines = range(first, first + len(self))
+        if not any(self.gaps):
+            return lines
+        between = itertools.accumulate([gap.count(b"\n") if gap else 0 for gap in self.gaps])
+        return array("q", list(map(operator.add, between, lines)))
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the sample. `constant`: the bytes that all lines have there, None where they differ."""
+    """A field of the sample. `constant`: what all lines have behind the colon, blanks included; None where they differ."""
 
     printed: bytes
     sample: bytes
@@ -104,13 +120,14 @@ class LinePattern:
 
     def _form(self, fields: tuple[Field, ...]) -> Form:
         """Constants are letters of the expression: no group, no object, no conversion."""
-        parts = [re.escape(self._sample["before"])]
+        parts = [prefix_form(self._sample["before"])]
         if self._stamp:
-            parts.append(rb"\[([^\]\n]{%d})\] " % len(self._stamp))
-        parts.append(rb"iteration +(\d{1,18})/ *" + self._sample["train_iters"] + rb" \|")
+            parts.append(rb"\[(.{%d})\] " % len(self._stamp))
+        # One excluded byte is matched far quicker than a class; what it lets in, the conversion to numbers finds.
+        parts.append(rb"iteration +([^ /]+)/ *" + self._sample["train_iters"] + rb" \|")
         for field in fields:
-            value = rb"([^ |\n]+)" if field.constant is None else re.escape(field.constant)
-            parts.append(b" " + re.escape(field.printed) + rb": +" + value + rb" \|")
+            value = rb" +([^ ]+)" if field.constant is None else re.escape(field.constant)
+            parts.append(b" " + re.escape(field.printed) + b":" + value + rb" \|")
         return Form(re.compile(b"".join(parts) + self._sample["after"] + rb"\n"), fields)
 
     def fits(self, line: bytes) -> bool:
@@ -122,12 +139,12 @@ class LinePattern:
         form = self._strict
         gaps, *texts = form.split(block)
         filled = [gap for gap in gaps if gap]
-        if form is not self._loose and any(map(self._loose.expression.search, filled)):
+        if form is not self._loose and self._loose.expression.search(b"".join(filled)):
             form = self._loose  # some lines differ in what was constant until now
             gaps, *texts = form.split(block)
             filled = [gap for gap in gaps if gap]
             self._loosen(texts)
-        if not texts or not all(gap.endswith(b"\n") for gap in filled):
+        if not texts or not all(map(ENDS_A_LINE, filled)):
             return None
         times = self._times(texts.pop(0)) if self._stamp else [None] * len(texts[0])
         try:
@@ -138,21 +155,24 @@ class LinePattern:
         if times is None:
             return None
         if len(iterations) >= ENOUGH and form is self._loose:
-            self._tighten(texts[1:])
+            self._tighten(texts[1:], block)
         train_iters = array("q", [self._train_iters]) * len(iterations)
         return Rows(self.rank, times, iterations, train_iters, columns, gaps)
 
     def _loosen(self, texts: list[list[bytes]]) -> None:
         """Forget the constants; remember which of them are none, as these texts of all fields show."""
         for field, column in zip(self._strict.fields, texts[-len(self._strict.fields) :], strict=True):
-            if field.constant is not None and any(text != field.constant for text in column):
+            if field.constant is not None and any(text != field.constant.strip() for text in column):
                 self._varying.add(field.printed)
         self._strict = self._loose
 
-    def _tighten(self, texts: list[list[bytes]]) -> None:
+    def _tighten(self, texts: list[list[bytes]], block: bytes) -> None:
         """Make constants of the fields that are so in a long block, given the texts of all fields."""
+        line = self._loose.expression.search(block)
+        assert line is not None
+        printed = {field[1]: field[2] + field[3] for field in SAMPLE_FIELD.finditer(line[0])}
         fields = tuple(
-            Field(field.printed, field.sample, column[0])
+            replace(field, constant=printed[field.printed])
             if field.printed not in self._varying and column.count(column[0]) == len(column)
             else field
             for field, column in zip(self._loose.fields, texts, strict=True)
@@ -179,7 +199,7 @@ def pattern_of(line: bytes) -> LinePattern | None:
     names = [name_of(field[1].decode(errors="replace")) for field in found]
     if len(set(names)) != len(names) or not line.isascii():
         return None
-    pattern = LinePattern(match, tuple(Field(field[1], field[2]) for field in found))
+    pattern = LinePattern(match, tuple(Field(field[1], field[3]) for field in found))
     return pattern if _agrees(pattern, line) else None
 
 
@@ -200,9 +220,14 @@ def _integers(texts: list[bytes]) -> Sequence[int]:
     if rows > 1 and (step := (last - first) // (rows - 1)) > 0:
         line = range(first, last + 1, step)
         # Writing numbers is quicker than reading them.
-        if len(line) == rows and " ".join(map(str, line)).encode() == b" ".join(texts):
+        if len(line) == rows and (b" %d" * rows) % tuple(line) == b" " + b" ".join(texts):
             return line
-    return array("q", map(int, texts))
+    if not b"".join(texts).isdigit():
+        raise ValueError("not plain digits")
+    numbers = array("q", list(map(int, texts)))
+    if max(numbers) >= LONGEST:
+        raise OverflowError("more digits than a whole number is read with")
+    return numbers
 
 
 def _columns(fields: Sequence[Field], texts: list[list[bytes]], rows: int) -> dict[str, Sequence[Value]]:
@@ -217,7 +242,7 @@ def _columns(fields: Sequence[Field], texts: list[list[bytes]], rows: int) -> di
 
 
 def _repeated(printed: str, text: bytes, rows: int) -> Sequence[Value]:
-    value = in_unit(printed, read_value(text.decode()))
+    value = in_unit(printed, read_value(text.decode().strip()))
     if isinstance(value, str):
         return [value] * rows
     return array("q" if isinstance(value, int) else "d", [value]) * rows
@@ -226,10 +251,12 @@ def _repeated(printed: str, text: bytes, rows: int) -> Sequence[Value]:
 def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
     """A column of numbers; a list where something is no plain number."""
     try:
-        if field.sample.lstrip(b"+-").isdigit():
+        if field.sample.isdigit():
             column = _integers(texts)
+        elif b"\n" in b"".join(texts):
+            raise ValueError("a value is broken over two lines")
         else:
-            column = array("d", map(float, texts))
+            column = array("d", list(map(float, texts)))
     except (ValueError, OverflowError):
         return _mixed(field, texts)
     if field.name != field.printed.decode():
@@ -238,8 +265,9 @@ def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
 
 
 def _mixed(field: Field, texts: list[bytes]) -> list[Value]:
-    """Raises ValueError for bytes that cleaning would change."""
-    if not b"".join(texts).decode("ascii").isprintable():
-        raise ValueError("not plain text")
+    """Raises ValueError for bytes that cleaning would change, and for what is more than one value."""
+    joined = b"".join(texts).decode("ascii")
+    if not joined.isprintable() or "|" in joined:
+        raise ValueError("not plain values")
     printed = field.printed.decode()
     return [in_unit(printed, read_value(text.decode())) for text in texts]

@@ -83,11 +83,18 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """name → (minimum, maximum) over the ranks, ms."""
+    """Timers, as some versions print them after every iteration line: one mapping for each time they were printed.
 
-    line: int
+    It maps a name to (minimum, maximum) over the ranks, ms. `lines` are where each begins.
+    """
+
+    lines: Sequence[int]
     rank: int | None
-    values: Mapping[str, tuple[float, float]]
+    values: Sequence[Mapping[str, tuple[float, float]]]
+
+    @property
+    def line(self) -> int:
+        return self.lines[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from backends.megatron.iteration import CONTINUES, IterationLine, read_iteration
 from backends.megatron.lines import decode, strip_prefixes
 from backends.megatron.plain_events import read_argument, read_plain
 from backends.megatron.timers import TimerReader
+from backends.megatron.triggers import may_mean_something
 
 FAILED_RANK = re.compile(r"noticed that process rank (\d{1,7}) |^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
-MAY_BE_ERROR = (Exit, Checkpoint)  # events of lines that may also be errors
 RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
 
@@ -62,6 +62,8 @@ class LineReader:
     def read(self, raw: bytes, line: int) -> list[Event]:
         """The events of one raw line without its newline. `meant_nothing`: it had no effect at all."""
         self.meant_nothing = True
+        if self.idle and not may_mean_something(raw):
+            return []
         text, rank = strip_prefixes(decode(raw))
         if self._wrapped is not None:
             start, first, first_rank = self._wrapped
@@ -123,7 +125,7 @@ class LineReader:
             self._argued(argument)
             return [*events, argument]
         event = None if self.errors.reading else read_plain(text, line, rank)
-        if event is not None and not isinstance(event, MAY_BE_ERROR):
+        if event is not None and not _may_be_error(event):
             self.meant_nothing = False
             return events + self._noticed(event)
         was_reading = self.errors.reading
@@ -172,6 +174,11 @@ class LineReader:
 
     def pending_errors(self) -> list[Error]:
         return self.errors.pending()
+
+
+def _may_be_error(event: Event) -> bool:
+    """Whether the line of `event` may say something of a failure too."""
+    return isinstance(event, Exit) or (isinstance(event, Checkpoint) and event.action == "failed")
 
 
 def _one(found: IterationLine, line: int, rank: int | None) -> IterationBatch:

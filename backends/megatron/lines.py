@@ -8,6 +8,7 @@ from backends.text import clean
 
 LINE_LIMIT = 64 * 1024  # bytes; data set dumps and DDP bucket listings exceed 10 KiB
 CLIPPED = " … [clipped]"
+COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")  # whole sequences; `clean` takes what else there is
 
 # What launchers put before a line. The group, where there is one, is the rank.
 PREFIX = re.compile(
@@ -38,6 +39,19 @@ def strip_prefixes(text: str) -> tuple[str, int | None]:
             rank = int(match[match.lastgroup])
         text = text[match.end() :]
     return text, rank
+
+
+def prefix_form(before: bytes) -> bytes:
+    """An expression for prefixes like `before`: the rank as it is, times and loggers of any value."""
+    parts: list[bytes] = []
+    while before.isascii() and (match := PREFIX.match(before.decode())):
+        form, before = re.escape(before[: match.end()]), before[match.end() :]
+        parts.append(form if match.lastgroup else re.sub(rb"[A-Za-z]+|\d+", _any_word, form))
+    return b"".join([*parts, re.escape(before)])
+
+
+def _any_word(word: re.Match[bytes]) -> bytes:
+    return rb"\d+" if word[0].isdigit() else rb"[A-Za-z]+"
 
 
 def fold(line: bytes) -> bytes:

@@ -8,23 +8,30 @@ quick: iteration lines that look alike are read as columns, and lines that meant
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 from backends.megatron.columns import DIGITS_TO_0, LinePattern, Rows, pattern_of
-from backends.megatron.events import Error, Event, IterationBatch, Timers
+from backends.megatron.events import Checkpoint, Error, Event, IterationBatch, Timers, Validation
 from backends.megatron.line_reader import LineReader
-from backends.megatron.lines import LineSplitter
-from backends.megatron.timers import TimerLine
+from backends.megatron.lines import COLOURS, LineSplitter
+from backends.megatron.timers import TimerForms, TimerTexts
+from backends.megatron.triggers import may_mean_something
 
 BLOCK = 2**20  # bytes read at once, whatever is fed
 PATTERNS_KEPT = 8
 ALIKE = 3  # lines of one form that are worth a pattern
 DEPTH = 4  # forms of iteration lines that may interleave in one block
 KNOWN = 20_000  # forms of lines without meaning that are remembered
+# What may be an iteration line, or begin another attempt.
+BEGINS_ANEW = re.compile(rb"iteration[^|\n]*/[^|\n]*\||world size|\x1b")
+INDEPENDENT = (Timers, Validation, Checkpoint)  # events that mean the same before and after iteration lines
 NUMBERS_MATTER = (b"iteration", b"loss scale")  # lines that mean something or nothing by their numbers
+# Addresses, ids and numbers of a line that holds no word of meaning are all the same.
+HEX_TO_0 = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 SHORT = 400  # bytes; longer lines are not remembered
 
 
@@ -33,7 +40,7 @@ class Parser:
 
     `lines` counts the lines seen. Errors are held back until what follows them shows how many ranks report the same;
     `pending_errors` shows them before that, since a job may hang and print nothing more. Apart from them events come in
-    the order of their (first) lines.
+    the order of their first lines; a batch goes on over events that mean nothing to it.
     """
 
     def __init__(self) -> None:
@@ -42,7 +49,7 @@ class Parser:
         self._reader = LineReader()
         self._patterns: list[LinePattern] = []
         self._current: LinePattern | None = None
-        self._timer_line: TimerLine | None = None
+        self._timers = TimerForms()
         self._forms: Counter[bytes] = Counter()
         self._meaningless: set[bytes] = set()
 
@@ -68,9 +75,12 @@ class Parser:
         first = self.lines + 1
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
+        if b"\x1b" in block:
+            block = COLOURS.sub(b"", block)
         if self._current is not None and (rows := self._current.read(block)) is not None:
-            self.lines += len(rows) + sum(gap.count(b"\n") for gap in rows.gaps if gap)
-            yield from self._rows(rows, first, 0)
+            numbers = rows.numbers(first)
+            self.lines = numbers[-1] + rows.gaps[-1].count(b"\n")
+            yield from self._rows(rows, numbers, 0)
             return
         self._current = None
         if times := self._flood(block):
@@ -82,52 +92,61 @@ class Parser:
 
     # Iteration lines that look alike
 
-    def _rows(self, rows: Rows, first: int, depth: int) -> Iterator[Event]:
-        """`rows` as batches that end only where something happens between two lines; then what stands in the gaps."""
+    def _rows(self, rows: Rows, numbers: Sequence[int], depth: int) -> Iterator[Event]:
+        """`rows` as batches that end only where what stands between two lines matters to them; then the other events."""
         if not rows.gaps[0]:
             yield from self._reader.before_rows()
-        breaks = [i for i, gap in enumerate(rows.gaps) if gap] if any(rows.gaps) else []
-        numbers = _numbers(rows.gaps, breaks, len(rows), first)
+        timers = self._timers_in(rows.gaps)
         done, held = 0, list[Event]()
-        for i in breaks:
+        for i in [i for i, gap in enumerate(rows.gaps) if gap and not timers[i]]:
             gap = rows.gaps[i]
-            if b"iteration" in gap or b"world size" in gap:
-                yield from self._batches(rows, numbers, done, i, held)
+            at_gap = numbers[i - 1] + 1 if i else numbers[0] - gap.count(b"\n")
+            if BEGINS_ANEW.search(gap):
+                yield from self._batches(rows, numbers, timers, slice(done, i), held)
                 done, held = i, []
-            at_gap = numbers[i] - gap.count(b"\n") if i < len(rows) else numbers[-1] + 1
-            if i and self._timer_line and (timers := self._timer_line.read(gap, at_gap)):
-                held.append(timers)
-                continue
             events = list(self._plain(BytesIO(gap).readlines(), at_gap, depth + 1))
             if i < len(rows):
                 events += self._reader.before_rows()
-            if all(isinstance(event, Timers) for event in events):
+            if all(isinstance(event, INDEPENDENT) for event in events):
                 held += events
             else:
-                yield from self._batches(rows, numbers, done, i, held)
+                yield from self._batches(rows, numbers, timers, slice(done, i), held)
                 yield from events
                 done, held = i, []
-        yield from self._batches(rows, numbers, done, len(rows), held)
+        yield from self._batches(rows, numbers, timers, slice(done, len(rows)), held)
+
+    def _timers_in(self, gaps: Sequence[bytes]) -> list[bool]:
+        """Which gaps between two iteration lines, or after the last, are timers."""
+        for gap in itertools.islice(filter(None, gaps[1:]), 2):
+            self._timers.learn(gap)
+        return [False, *self._timers.recognise(gaps[1:])]
 
     def _batches(
-        self, rows: Rows, numbers: Sequence[int], start: int, stop: int, held: list[Event]
+        self, rows: Rows, numbers: Sequence[int], timers: list[bool], part: slice, held: list[Event]
     ) -> Iterator[Event]:
-        """Lines `start` … `stop` - 1 of `rows`, one batch as long as the iteration rises, `held` sorted in between."""
-        events: list[Event] = []
-        if start < stop:
-            cuts = [start, *_restarts(rows.iterations, start, stop), stop]
-            for part in itertools.starmap(slice, itertools.pairwise(cuts)):
-                columns = {name: column[part] for name, column in rows.values.items()}
-                batch = IterationBatch(
-                    numbers[part],
-                    [rows.rank] * (part.stop - part.start),
-                    rows.times[part],
-                    rows.iterations[part],
-                    rows.train_iters[part],
-                    columns,
-                )
-                events += self._reader.take(batch)
-        yield from sorted(events + held, key=lambda event: event.line) if held else events
+        """A part of `rows`, one batch as long as the iteration rises, and what was printed in between, by lines."""
+        start, stop = part.start, part.stop
+        if start == stop:
+            yield from held
+            return
+        events = list(held)
+        cuts = [start, *_restarts(rows.iterations, start, stop), stop]
+        for some in itertools.starmap(slice, itertools.pairwise(cuts)):
+            batch = IterationBatch(
+                numbers[some],
+                [rows.rank] * (some.stop - some.start),
+                rows.times[some],
+                rows.iterations[some],
+                rows.train_iters[some],
+                {name: column[some] for name, column in rows.values.items()},
+            )
+            events += self._reader.take(batch)
+        after = slice(start + 1, stop + 1)
+        if any(timers[after]):
+            lines = array("q", [number + 1 for number in itertools.compress(numbers[part], timers[after])])
+            texts = list(itertools.compress(rows.gaps[after], timers[after]))
+            events.append(Timers(lines, self._timers.rank, TimerTexts(texts)))
+        yield from sorted(events, key=lambda event: event.line)
 
     def _pattern(self, line: bytes) -> LinePattern | None:
         """The pattern that fits `line`, most recently used first; one is made of a form that was seen some times."""
@@ -160,15 +179,12 @@ class Parser:
                     rows = pattern.read(b"".join(lines[i:]))
                     if rows is not None:
                         self._current = pattern
-                        yield from self._rows(rows, first + i, depth + 1)
+                        yield from self._rows(rows, rows.numbers(first + i), depth + 1)
                         return
-                events = self._reader.read(line[:-1], first + i)
-                yield from events
-                if b"time (ms) |" in line and len(events) == 1 and isinstance(events[0], Timers):
-                    self._timer_line = TimerLine(line, events[0])
+                yield from self._reader.read(line[:-1], first + i)
                 if self._reader.idle:
-                    if self._reader.meant_nothing:
-                        self._remember(line)
+                    if self._reader.meant_nothing and not any(word in line for word in NUMBERS_MATTER):
+                        self._remember(line, line.translate(DIGITS_TO_0))
                     break
                 i += 1  # whatever comes next may belong to what is open
 
@@ -179,10 +195,17 @@ class Parser:
             yield 0
         if len(lines) > 1 and known.issuperset(lines):
             return
-        for i in [i for i, line in enumerate(lines) if line not in known]:
-            line = lines[i]
-            if line not in known and line.translate(DIGITS_TO_0) not in known:
+        forms = BytesIO(b"".join(lines).translate(HEX_TO_0)).readlines()
+        if known.issuperset(forms):
+            return
+        for i in [i for i, form in enumerate(forms) if form not in known]:
+            line, form = lines[i], forms[i]
+            if form in known or line.translate(DIGITS_TO_0) in known:
+                continue
+            if may_mean_something(line):
                 yield i
+            else:
+                self._remember(line, form)
 
     def _flood(self, block: bytes) -> int:
         """How often `block` says one line that means nothing; 0 when it says anything else."""
@@ -191,30 +214,12 @@ class Parser:
         is_flood = not rest and line in self._meaningless and self._reader.idle and block == line * times
         return times if is_flood else 0
 
-    def _remember(self, line: bytes) -> None:
-        """Lines like this, whatever their numbers, mean nothing."""
-        if len(line) > SHORT or any(word in line for word in NUMBERS_MATTER):
-            return
-        if len(self._meaningless) > KNOWN:
-            self._meaningless.clear()
-        self._meaningless.add(line)
-        self._meaningless.add(line.translate(DIGITS_TO_0))
-
-
-def _numbers(gaps: Sequence[bytes], breaks: Sequence[int], rows: int, first: int) -> Sequence[int]:
-    """The line numbers of `rows` iteration lines with `gaps` before them."""
-    if not breaks or breaks[0] == rows:
-        return range(first, first + rows)
-    numbers, done = array("q"), 0
-    for i in [*breaks, rows]:
-        if i > rows or (i == rows and done == rows):
-            continue
-        numbers.extend(range(first, first + i - done))
-        first += i - done
-        if i < rows:
-            first += gaps[i].count(b"\n")
-        done = i
-    return numbers
+    def _remember(self, line: bytes, form: bytes) -> None:
+        """`line`, and all lines of its `form`, mean nothing."""
+        if len(line) <= SHORT:
+            if len(self._meaningless) > KNOWN:
+                self._meaningless.clear()
+            self._meaningless.update((line, form))
 
 
 def _restarts(iterations: Sequence[int], start: int, stop: int) -> list[int]:

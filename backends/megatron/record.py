@@ -165,7 +165,7 @@ class Record:
                 else:
                     _put(self.memory, event.rank, event)
             case Timers():
-                for name, times in event.values.items():
+                for name, times in event.values[-1].items():
                     _put(self.timers, name, times)
             case IterationBatch():
                 raise TypeError("batches are applied by _batch")

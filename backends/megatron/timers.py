@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import overload
 
 from backends.megatron.events import Timers
+from backends.megatron.lines import decode, prefix_form, strip_prefixes
 
 HEADER = re.compile(r"^\s*(?:\(min, max\) time|max time|times) across ranks \(ms\):\s*$")
 PAIR = re.compile(
@@ -15,6 +18,8 @@ NAME = re.compile(r"^\s{2,}(?P<name>[\w/\-.]+):\s*$")
 RANK = re.compile(r"^\s{2,}rank +\d+: (?P<value>\d+(?:\.\d+)?)\s*$")
 LINE = re.compile(r"^\s*time \(ms\) \|(?P<fields>.*)$")
 FIELD = re.compile(r" ?([^:|]+): (\d+(?:\.\d+)?) ?")
+NUMBERS = b"0123456789. "  # by which texts of one form differ
+FORMS_KEPT = 100
 
 
 class TimerReader:
@@ -39,7 +44,7 @@ class TimerReader:
         if match := LINE.match(text):
             done = self.finish()
             values = _fields(match["fields"])
-            return [*done, Timers(line, rank, values)] if values else done
+            return [*done, Timers([line], rank, [values])] if values else done
         return [] if self._at is not None and self._row(text) else None
 
     def _row(self, text: str) -> bool:
@@ -63,7 +68,7 @@ class TimerReader:
             return []
         (line, rank), values = self._at, self._values
         self._at, self._values, self._name = None, {}, ""
-        return [Timers(line, rank, values)] if values else []
+        return [Timers([line], rank, [values])] if values else []
 
 
 def _fields(text: str) -> dict[str, tuple[float, float]]:
@@ -71,25 +76,71 @@ def _fields(text: str) -> dict[str, tuple[float, float]]:
     return {field[1].strip(): (float(field[2]), float(field[2])) for field in fields if field}
 
 
-class TimerLine:
-    """Reads `time (ms) |` lines that look like a sample: same prefix, same names. They come after every iteration line."""
+class TimerTexts(Sequence[Mapping[str, tuple[float, float]]]):
+    """Timers as they stand in the log, read when asked for: nobody looks at all of a million. Empty where none is valid."""
 
-    def __init__(self, sample: bytes, timers: Timers) -> None:
-        self._rank, self._names = timers.rank, list(timers.values)
-        numbers = re.compile(rb"(: )\d+(?:\.\d+)?(?=\s)")
-        pieces = numbers.split(sample)
-        form = b"".join(
-            rb": (\d+(?:\.\d+)?)" if piece == b": " and i % 2 else re.escape(piece)
-            for i, piece in enumerate(pieces)
-        )
-        self._form = re.compile(form)
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self._texts = texts
 
-    def read(self, raw: bytes, line: int) -> Timers | None:
-        """The timers of `raw`, a line with its newline; None when it is of another form."""
-        match = self._form.fullmatch(raw)
-        if match is None or len(match.groups()) != len(self._names):
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, tuple[float, float]]: ...
+    @overload
+    def __getitem__(self, index: slice) -> TimerTexts: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, tuple[float, float]] | TimerTexts:
+        if isinstance(index, slice):
+            return TimerTexts(self._texts[index])
+        found = _read_text(self._texts[index])
+        return found.values[0] if found else {}
+
+
+class TimerForms:
+    """Recognises texts that are timers and nothing else, whatever their numbers, once it has seen their like."""
+
+    def __init__(self) -> None:
+        self.rank: int | None = None  # that printed them; a job has one that does
+        self._prefix: re.Pattern[bytes] | None = None
+        self._known: set[bytes] = set()
+
+    def learn(self, text: bytes) -> None:
+        """Remember the form of `text` (whole lines), if all of it is the timers of one moment."""
+        timers = _read_text(text) if b"(ms)" in text else None
+        if timers is None or len(self._known) >= FORMS_KEPT:
+            return
+        first = text[: text.index(b"\n")]
+        stripped = strip_prefixes(decode(first))[0].encode()
+        if first.endswith(stripped):
+            prefix = prefix_form(first[: len(first) - len(stripped)])
+            if timers.rank != self.rank:
+                self._known.clear()
+            self.rank, self._prefix = timers.rank, re.compile(prefix) if prefix else None
+            self._known.add(text.translate(None, NUMBERS))
+
+    def recognise(self, texts: Sequence[bytes]) -> list[bool]:
+        """Which of `texts` are timers of `rank`, as far as is known."""
+        known, prefix = self._known, self._prefix
+        if not known:
+            return [False] * len(texts)
+        fitting = [text.translate(None, NUMBERS) in known for text in texts]
+        if prefix is None:
+            return fitting
+        return [fits and prefix.match(text) is not None for fits, text in zip(fitting, texts, strict=True)]
+
+
+def _read_text(text: bytes) -> Timers | None:
+    """The timers of whole lines; None when there are none, or anything else."""
+    reader, events = TimerReader(), list[Timers]()
+    for raw in text.split(b"\n")[:-1]:
+        found = reader.read(*_clean(raw))
+        if found is None:
             return None
-        numbers = map(float, match.groups())
-        return Timers(
-            line, self._rank, {name: (value, value) for name, value in zip(self._names, numbers, strict=True)}
-        )
+        events += found
+    events += reader.finish()
+    return events[0] if len(events) == 1 else None
+
+
+def _clean(raw: bytes) -> tuple[str, int, int | None]:
+    text, rank = strip_prefixes(decode(raw))
+    return text, 0, rank

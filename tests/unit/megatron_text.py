@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from backends.megatron.event_json import unroll
+from backends.megatron.event_json import in_order, unroll
 from backends.megatron.events import Event
 from backends.megatron.line_reader import LineReader
 from backends.megatron.parser import Parser
@@ -36,6 +36,12 @@ def parse_line_by_line(data: bytes) -> list[Event]:
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         events += reader.read(line, number)
     return [*events, *reader.finish()]
+
+
+def printed(data: bytes) -> list[dict[str, Any]]:
+    """What `mdk-tui parse` prints of a log that is read in one piece."""
+    parser = Parser()
+    return [*in_order(parser.feed(data)), *in_order(parser.finish())]
 
 
 def rows(events: Iterable[Event], *names: str) -> list[dict[str, Any]]:

@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from megatron_text import as_set, iteration_line, parse, parse_in_pieces, parse_line_by_line, troubled_log
 
+from backends.megatron.event_json import in_order, json_lines
+from backends.megatron.events import IterationBatch
 from backends.megatron.known_errors import KNOWN_ERRORS
+from backends.megatron.parser import Parser
+from backends.megatron.plain_events import RULES
+from backends.megatron.triggers import may_mean_something
 
 FRAGMENTS = [
     b"\n", b"\r", b"\r\n", b"\x1b[31m", b"\x1b]0;t", b"\xff\xfe", b"\0", b" | ", b"|", b": ", b"[1,3]<stdout>: ", b"[rank0]: ",
@@ -109,3 +114,60 @@ def test_numbers_of_any_length_never_raise(logs: Path, digits: int) -> None:
             assert as_set(parse(b"\n".join([hostile] * 6))) == as_set(
                 parse_line_by_line(b"\n".join([hostile] * 6))
             )
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "[1,15]<stdout>: ", "[rank3]: ", "[Mon Nov 30 03:29:{:02d} 2026][1,3]<stdout>: "]
+)
+def test_timer_blocks_after_every_line_below_a_launcher_say_what_they_say_alone(prefix: str) -> None:
+    parts: list[str] = []
+    for i in range(1, 500):
+        block = [
+            iteration_line(i).rstrip("\n"),
+            "(min, max) time across ranks (ms):",
+            f"    forward-backward ...............................: ({i}.56, {i}.78)",
+            f"    optimizer ......................................: (45.{i % 90:02d}, 46.00)",
+        ]
+        if i % 50 == 0:
+            block.append("    optimizer ......................................: (broken)")
+        parts += [f"{prefix.format(i % 60)}{line}\n" for line in block]
+    data = "".join(parts).encode()
+    expected = as_set(parse_line_by_line(data))
+    assert len(expected) == 2 * 499
+    assert as_set(parse(data)) == expected
+    assert as_set(parse_in_pieces(data, lambda: 4000)) == expected
+
+
+def test_colours_do_not_slow_or_change_what_lines_say() -> None:
+    lines = [iteration_line(i).rstrip("\n") for i in range(1, 400)]
+    coloured = "".join(f"\x1b[32m{line}\x1b[0m\n" for line in lines).encode()
+    plain = "".join(f"{line}\n" for line in lines).encode()
+    assert as_set(parse(coloured)) == as_set(parse(plain)) == as_set(parse_line_by_line(coloured))
+    longest = max(len(event) for event in parse(coloured) if isinstance(event, IterationBatch))
+    assert longest > 300
+
+
+def test_every_known_error_and_rule_is_among_the_lines_that_may_mean_something() -> None:
+    for row in KNOWN_ERRORS:
+        for pieces in row.phrases:
+            assert may_mean_something(" x ".join(pieces).encode()), pieces
+    for words, _, _ in RULES:
+        assert may_mean_something(words.encode()), words
+    assert not may_mean_something(b"node1:42:43 [3] NCCL INFO Channel 00/0 : 3[3] -> 4[4] via P2P/CUMEM/read")
+
+
+def test_lines_that_differ_in_numbers_and_addresses_only_are_known_when_they_come_again() -> None:
+    """Also that nothing meaningful hides behind such a form."""
+    noise = b"".join(b"node1:%d comm 0x%06x nranks 64 - Init\n" % (i, 977 * i) for i in range(1000))
+    tail = b"Exit code:    1\nBus error\n"
+    events = parse(noise + tail)
+    assert [type(event).__name__ for event in events] == ["Exit", "Error"]
+    assert [event.line for event in events] == [1001, 1002]
+
+
+def test_json_lines_are_the_objects_of_the_events() -> None:
+    for seed in range(3):
+        data = troubled_log(seed)
+        parser = Parser()
+        events = [*parser.feed(data), *parser.finish()]
+        assert [json.loads(line) for line in json_lines(events)] == json.loads(json.dumps(in_order(events)))

@@ -144,17 +144,18 @@ def test_alike_lines_are_one_batch_of_columns() -> None:
     assert batch.times[-1] == "2024-09-03T13:53:10" and batch.times[-2:][0] == "2024-09-03T13:53:00"
 
 
-def test_a_batch_goes_on_over_timers_and_ignored_lines_but_not_over_events() -> None:
+def test_a_batch_goes_on_over_lines_that_mean_nothing_to_it_but_not_over_others() -> None:
     lines = [iteration_line(i) for i in range(1, 60)]
     lines[20] += "time (ms) | forward: 1.5 | backward: 2.5\n"
     lines[30] += "some words of a library\n"
-    lines[40] += "saving checkpoint at iteration 41 to ck\n"
+    lines[35] += "saving checkpoint at iteration 36 to /ck\n"
+    lines[40] += "[exiting program at iteration 41] datetime: 2024-09-03 15:56:55\n"
     events = parse("".join(lines))
     batches = [event for event in events if isinstance(event, IterationBatch)]
     last = [batch.iterations[-1] for batch in batches]
-    assert 41 in last and 21 not in last and 31 not in last
+    assert 41 in last and not {21, 31, 36} & set(last)
     assert [event.line for event in events if isinstance(event, Timers)] == [22]
-    assert [row["line"] for row in rows(events, "iteration")][-1] == 62
+    assert [row["line"] for row in rows(events, "iteration")][-1] == 63
 
 
 def test_a_new_attempt_begins_a_batch() -> None:

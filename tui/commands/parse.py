@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from io import BufferedReader, TextIOWrapper
@@ -13,7 +12,7 @@ from typing import Any, cast
 import click
 
 from backends.errors import UserError
-from backends.megatron.event_json import unroll
+from backends.megatron.event_json import in_order, json_lines
 from backends.megatron.events import Event
 from backends.megatron.parser import Parser
 from backends.text import clean_line
@@ -61,9 +60,8 @@ def open_log(name: str) -> Iterator[BufferedReader]:
 
 
 def _print(events: list[Event], as_json: bool) -> None:
-    form = json.dumps if as_json else _readable
-    for event in events:
-        sys.stdout.write("".join(f"{form(row)}\n" for row in unroll(event)))
+    lines = json_lines(events) if as_json else map(_readable, in_order(events))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 
 
