@@ -45,6 +45,15 @@ class ImageSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DataSettings:
+    """[data]: what the set-up preprocesses."""
+
+    corpus: str = ""  # a .jsonl of your own; "": the RedPajama sample of the tutorial
+    key: str = "text"  # where a document's text is
+    workers: int = 0  # processes of the preprocessing; 0: one a core, at most 64
+
+
+@dataclass(frozen=True, slots=True)
 class MpiSettings:
     """[mpi]"""
 
@@ -73,6 +82,7 @@ class Settings:
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
     mpi: MpiSettings = field(default_factory=MpiSettings)
+    data: DataSettings = field(default_factory=DataSettings)
     notify: NotifySettings = field(default_factory=NotifySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)
 
@@ -147,6 +157,8 @@ def _typed(path: Path, key: str, wanted: Any, value: Any) -> Any:
         return value
     if wanted is str and isinstance(value, str):
         return value
+    if wanted is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
     if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if (
@@ -155,7 +167,7 @@ def _typed(path: Path, key: str, wanted: Any, value: Any) -> Any:
         and all(isinstance(v, str) for v in typing.cast("list[Any]", value))
     ):
         return tuple(typing.cast("list[str]", value))
-    names: dict[Any, str] = {bool: "true or false", str: "a text in quotes", float: "a number"}
+    names: dict[Any, str] = {bool: "true or false", str: "a text in quotes", int: "a whole number", float: "a number"}
     raise UserError(f"{path}: {key} must be {names.get(wanted, 'a list of texts')}, not {value!r}.", status=2)
 
 

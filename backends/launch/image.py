@@ -36,15 +36,40 @@ def exec_words(
     plan: RunPlan, workspace: Workspace, settings: ImageSettings, program: str, *, gpus: bool
 ) -> tuple[str, ...]:
     """`singularity exec … IMAGE` for `plan`, whose `image` is set."""
-    options = ["--nv"] if gpus else []
-    options += plan.image_options
-    if settings.no_home and "--no-home" not in options:
-        options.append("--no-home")
-    for spec in (*bound_folders(plan, workspace), *settings.bind, *_demo_packages(plan)):
-        options += ["-B", spec]
-    if plan.trainer == "demo":
-        options += ["--env", f"PYTHONPATH={INSIDE}"]
-    return (program, "exec", *options, *settings.options, plan.image or "")
+    inside = ("--env", f"PYTHONPATH={INSIDE}") if plan.trainer == "demo" else ()
+    return container_words(
+        program,
+        plan.image or "",
+        settings,
+        map(Path, bound_folders(plan, workspace)),
+        gpus=gpus,
+        options=plan.image_options,
+        packages=_demo_packages(plan),
+        last=inside,
+    )
+
+
+def container_words(
+    program: str,
+    image: str,
+    settings: ImageSettings,
+    folders: Iterable[Path] = (),
+    *,
+    gpus: bool = False,
+    options: Sequence[str] = (),
+    packages: Sequence[str] = (),
+    last: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """`singularity exec … IMAGE`, with `folders` of the host at the same path and what the settings add.
+
+    `packages` are bound, too (SRC:DEST:OPTIONS); `last` are more options after all binds.
+    """
+    words = [*(["--nv"] if gpus else []), *options]
+    if settings.no_home and "--no-home" not in words:
+        words.append("--no-home")
+    for spec in (*_bound(folders), *settings.bind, *packages):
+        words += ["-B", spec]
+    return (program, "exec", *words, *last, *settings.options, image)
 
 
 def bound_folders(plan: RunPlan, workspace: Workspace) -> list[str]:
@@ -52,7 +77,11 @@ def bound_folders(plan: RunPlan, workspace: Workspace) -> list[str]:
     wanted = [workspace.root]
     wanted += [Path(path) for path in (plan.save, plan.load) if path]
     wanted += [Path(path).parent for path in _data_files(plan.arguments)]
-    return [str(folder) for folder in _outermost(wanted) if str(folder) not in NEVER_BOUND]
+    return _bound(wanted)
+
+
+def _bound(folders: Iterable[Path]) -> list[str]:
+    return [str(folder) for folder in _outermost(folders) if str(folder) not in NEVER_BOUND]
 
 
 def _data_files(arguments: Sequence[str]) -> list[str]:

@@ -8,17 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.megatron.indexed_dataset import read_indexed_dataset
-from backends.setup.jsonl import check_corpus
+from backends.launch.image import container_words
+from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
+from backends.models.presets import find
+from backends.setup.jsonl import Corpus, check_corpus
 from backends.setup.step import Action, Finding, Site
 
 CORPUS_URL = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/arxiv_024de5df-1b7f-447c-8c3a-51407d8d6732.jsonl"
 VOCABULARY_URL = "https://huggingface.co/openai-community/gpt2/resolve/main/{name}"
-# OpenAI's GPT-2 files; the same bytes at every mirror.
+# OpenAI's GPT-2 files (encoder.json and vocab.bpe there), by SHA-256 as tiktoken pins them; the same bytes at every mirror.
 VOCABULARY = {
     "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
+RECIPE = "gpt3-7b"  # whose iterations the epochs are counted for
+MOST_WORKERS = 64
 
 
 class DataStep:
@@ -29,129 +33,199 @@ class DataStep:
         prefix = data_prefix(site)
         data = read_indexed_dataset(prefix)
         if data.complete:
-            return Finding(
-                self.name,
-                "ok",
-                f"{prefix.name} · {data.documents:,} documents · {data.tokens:,} tokens · {data.dtype}",
-            )
+            evidence = f"{prefix.name} · {data.documents:,} documents · {data.tokens:,} tokens · {data.dtype}"
+            return Finding(self.name, "ok", evidence, details=(str(prefix), *epochs(data)))
         if data.size is not None:
-            return Finding(
-                self.name,
-                "failed",
-                data.reason or "",
-                "Move the .bin (and .idx) away, then preprocess again.",
-            )
-        missing = [name for name in VOCABULARY if not (vocabulary_folder(site) / name).is_file()]
+            remedy = "Move the .bin (and .idx) away, then preprocess again."
+            return Finding(self.name, "failed", data.reason or "", remedy)
         corpus = corpus_path(site)
         if not corpus.is_file():
+            evidence = f"{corpus.name} is not there yet."
             return Finding(
                 self.name,
                 "pending",
-                f"{corpus.name} is not there yet.",
+                evidence,
                 "Download it, or name a .jsonl of your own.",
+                downloading(site),
             )
-        found = check_corpus(corpus)
+        try:
+            found = check_corpus(corpus, site.settings.data.key, None if site.choices.whole else 1000)
+        except OSError as error:
+            remedy = "Check its permissions, or name another .jsonl."
+            return Finding(self.name, "failed", f"{corpus} cannot be read: {error.strerror}.", remedy)
+        return self._judge(site, corpus, found)
+
+    def _judge(self, site: Site, corpus: Path, found: Corpus) -> Finding:
         if found.bad:
             bad = found.bad[0]
+            more = f" ({found.bad_count} bad lines)" if found.bad_count > 1 else ""
             return Finding(
                 self.name,
                 "failed",
-                f"{corpus.name} line {bad.number} {bad.problem}.",
+                f"{corpus.name} line {bad.number} {bad.problem}.{more}",
                 "Mend or remove the line: preprocessing stops there.",
+                tuple(f"line {line.number} {line.problem}" for line in found.bad),
             )
         if found.documents == 0:
             return Finding(self.name, "failed", f"{corpus.name} holds no document.", "Name another .jsonl.")
-        about = found.estimated_documents or 0
+        missing = [name for name in VOCABULARY if not (vocabulary_folder(site) / name).is_file()]
         todo = f"download {' and '.join(missing)}, then preprocess" if missing else "preprocess"
+        number = found.estimated_documents or 0
+        documents = f"{number:,} documents" if found.whole else f"about {number:,} documents"
         return Finding(
             self.name,
             "pending",
-            f"{corpus.name} · about {about:,} documents · {found.size / 1e9:.2f} GB",
+            f"{corpus.name} · {documents} · {found.size / 1e9:.2f} GB",
             f"Next: {todo}.",
+            (*corpus_words(found), *downloading(site)),
         )
 
     def actions(self, site: Site) -> Sequence[Action]:
-        prefix, corpus, folder = data_prefix(site), corpus_path(site), site.workspace.megatron
+        prefix, corpus = data_prefix(site), corpus_path(site)
         data = read_indexed_dataset(prefix)
         if data.complete:
             return []
+        if data.size is not None and (rest := last_move(site, prefix)):
+            return rest
         if data.size is not None:
             raise UserError(
                 f"{prefix}.bin is there but not whole: {data.reason}",
                 f"Move {prefix}.bin away first; nothing is overwritten.",
             )
-        if not folder.is_dir():
-            raise UserError(f"{folder} is not there yet.", "Do the step megatron first.")
+        folder = site.need_clone()
         actions: list[Action] = []
         if not corpus.is_file():
-            if site.choices.corpus is not None:
+            if own_corpus(site) is not None:
                 raise UserError(f"There is no file {corpus}.", "Check the path of the corpus.")
-            actions.append(fetch("download the RedPajama sample", CORPUS_URL, corpus, folder))
+            weight = "The sample is about 1 GB. A broken download goes on where it ended."
+            title = "download the RedPajama sample"
+            actions.append(fetch(title, CORPUS_URL, corpus, folder, weight=weight))
         for name, checksum in VOCABULARY.items():
             file = vocabulary_folder(site) / name
             if not file.is_file():
-                actions.append(
-                    fetch(
-                        f"download GPT-2's {name}", VOCABULARY_URL.format(name=name), file, folder, checksum
-                    )
-                )
-        actions.append(Action("preprocess", tuple(preprocess_command(site, corpus, prefix)), folder))
-        return actions
+                url = VOCABULARY_URL.format(name=name)
+                actions.append(fetch(f"download GPT-2's {name}", url, file, folder, checksum))
+        return [*actions, *preprocessing(site, corpus, prefix)]
 
 
-def fetch(title: str, url: str, destination: Path, folder: Path, checksum: str = "") -> Action:
-    argv = [
-        sys.executable,
-        "-m",
-        "backends.setup.download",
-        url,
-        str(destination),
-        *([checksum] if checksum else []),
-    ]
-    return Action(title, tuple(argv), folder)
+def fetch(
+    title: str, url: str, destination: Path, folder: Path, checksum: str = "", weight: str = ""
+) -> Action:
+    argv = [sys.executable, "-m", "backends.setup.download", url, str(destination)]
+    return Action(title, (*argv, *([checksum] if checksum else [])), folder, weight=weight)
+
+
+def own_corpus(site: Site) -> Path | None:
+    """The user's .jsonl, where one is named."""
+    if site.choices.corpus is not None:
+        return site.choices.corpus.expanduser().resolve()
+    named = site.settings.data.corpus
+    return (site.workspace.root / Path(named).expanduser()).resolve() if named else None
 
 
 def corpus_path(site: Site) -> Path:
-    return (
-        site.choices.corpus.expanduser().resolve()
-        if site.choices.corpus
-        else site.workspace.megatron / "arxiv.jsonl"
-    )
+    return own_corpus(site) or site.workspace.megatron / "arxiv.jsonl"
 
 
 def data_prefix(site: Site) -> Path:
     """The value of `--data-path`: the corpus' name with what preprocess_data.py appends."""
-    return site.workspace.megatron / f"{corpus_path(site).stem}_text_document"
+    return site.workspace.megatron / f"{corpus_path(site).stem}_{site.settings.data.key}_document"
 
 
 def vocabulary_folder(site: Site) -> Path:
     return site.workspace.megatron / "gpt2"
 
 
-def preprocess_command(site: Site, corpus: Path, prefix: Path) -> list[str]:
-    """`tools/preprocess_data.py` inside the image, with the tutorial's options."""
-    if site.singularity is None:
-        raise UserError("There is no singularity on this machine.", "Install Apptainer or SingularityCE.")
-    workers = site.choices.workers or max(1, min(64, os.cpu_count() or 1))
-    folder = vocabulary_folder(site)
+def epochs(data: IndexedDataset) -> tuple[str, ...]:
+    """How often the tutorial's recipe reads these tokens."""
+    arguments = list(find(RECIPE).arguments)
+    iterations, batch, length = (
+        int(arguments[arguments.index(flag) + 1])
+        for flag in ("--train-iters", "--global-batch-size", "--seq-length")
+    )
+    if not data.tokens:
+        return ()
+    wanted = iterations * batch * length
+    return (
+        f"{RECIPE}: {iterations:,} iterations of {batch:,} × {length:,} tokens read it {wanted / data.tokens:,.1f} times",
+    )
+
+
+def corpus_words(found: Corpus) -> tuple[str, ...]:
+    read = "all of it" if found.whole else f"a sample of {found.documents + found.bad_count:,} lines"
+    mean = found.characters // max(found.documents, 1)
+    empty = f", {found.empty:,} of them empty" if found.empty else ""
+    return (f"read {read}: {found.documents:,} documents{empty}, {mean:,} characters each",)
+
+
+def downloading(site: Site) -> tuple[str, ...]:
+    """What of a download has arrived."""
+    parts = [corpus_path(site).with_name(corpus_path(site).name + ".part")]
+    parts += [vocabulary_folder(site) / f"{name}.part" for name in VOCABULARY]
+    return tuple(
+        f"{part.name}: {part.stat().st_size / 1e6:,.0f} MB have arrived; the download goes on from there"
+        for part in parts
+        if part.is_file()
+    )
+
+
+def preprocessing(site: Site, corpus: Path, prefix: Path) -> list[Action]:
+    """`tools/preprocess_data.py` inside the image, with the tutorial's options, under a name of its own until it is whole.
+
+    It is the .idx that says so: preprocess_data.py of core_r0.8.0 ends with status 0 even when a worker crashed.
+    """
+    folder, key, part = site.workspace.megatron, site.settings.data.key, part_prefix(site)
+    documents = _documents(corpus, key)
+    gigabytes = corpus.stat().st_size / 1e9 if corpus.is_file() else 0.0
+    weight = "" if 0 < gigabytes < 0.1 else "Preprocessing takes minutes for each GB, on all cores."
+    tokenize = preprocess_command(site, corpus, folder / f"{corpus.stem}.part", key)
+    whole = (sys.executable, "-m", "backends.setup.whole", str(part))
     return [
-        *(
-            site.singularity,
-            "exec",
-            "--nv",
-            "--bind",
-            str(corpus.parent),
-            "--bind",
-            str(site.workspace.root),
-            str(site.image),
-        ),
-        *("python", "tools/preprocess_data.py", "--input", str(corpus)),
-        *(
-            "--output-prefix",
-            str(prefix).removesuffix("_text_document"),
-            "--tokenizer-type",
-            "GPT2BPETokenizer",
-        ),
-        *("--vocab-file", str(folder / "vocab.json"), "--merge-file", str(folder / "merges.txt")),
+        Action("preprocess", tuple(tokenize), folder, weight=weight, documents=documents),
+        Action("is it whole?", whole, folder),
+        # The .idx last: without it nobody takes the .bin for a data set.
+        *(put_in_place(site, prefix, suffix) for suffix in (".bin", ".idx")),
+    ]
+
+
+def part_prefix(site: Site) -> Path:
+    """The data set while it is made: a step that was interrupted may write it again."""
+    return site.workspace.megatron / f"{corpus_path(site).stem}.part_{site.settings.data.key}_document"
+
+
+def put_in_place(site: Site, prefix: Path, suffix: str) -> Action:
+    move = ("mv", "-n", "-T", f"{part_prefix(site)}{suffix}", f"{prefix}{suffix}")
+    return Action(f"put the {suffix} in place", move, site.workspace.megatron)
+
+
+def last_move(site: Site, prefix: Path) -> list[Action]:
+    """What is left to do when the step was interrupted between its last two commands."""
+    part = part_prefix(site)
+    between = Path(f"{part}.idx").is_file() and not Path(f"{part}.bin").exists()
+    if not between or Path(f"{prefix}.idx").exists():
+        return []
+    return [put_in_place(site, prefix, ".idx")]
+
+
+def preprocess_command(site: Site, corpus: Path, output: Path, key: str) -> list[str]:
+    workers = site.choices.workers or site.settings.data.workers
+    workers = workers or max(1, min(MOST_WORKERS, os.cpu_count() or 1))
+    vocabulary = vocabulary_folder(site)
+    gpus = site.programs.find("nvidia-smi") is not None
+    folders = [site.workspace.root, corpus.parent]
+    image = str(site.image)
+    return [
+        *container_words(site.need_singularity(), image, site.settings.image, folders, gpus=gpus),
+        *("python", "tools/preprocess_data.py", "--input", str(corpus), "--output-prefix", str(output)),
+        *("--tokenizer-type", "GPT2BPETokenizer", "--json-keys", key),
+        *("--vocab-file", str(vocabulary / "vocab.json"), "--merge-file", str(vocabulary / "merges.txt")),
         *("--workers", str(workers), "--append-eod"),
     ]
+
+
+def _documents(corpus: Path, key: str) -> int:
+    """How many `corpus` holds, from a sample; 0 while it cannot be told."""
+    try:
+        return check_corpus(corpus, key).estimated_documents or 0
+    except OSError:
+        return 0

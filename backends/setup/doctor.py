@@ -6,13 +6,17 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from backends.launch.ports import is_free
+from backends.setup.gpu_checks import check_cuda, check_gpu_processes, check_gpus
+from backends.setup.standing import in_parallel, looked_at
 from backends.setup.step import Finding, Site
 from backends.setup.steps import STEPS
+from backends.text import clean_line
 
 GIB = 2**30
 PORTS = {
@@ -22,99 +26,42 @@ PORTS = {
     5000: "MLflow",
     8028: "text server",
 }
-# The CUDA of the base image 24.08 is 12.6; NVIDIA's forward compatibility needs at least the driver branch 470.
-IMAGE_DRIVER = 560
 
 
 def check_up(site: Site) -> Iterator[Finding]:
-    """All findings, one after the other, as they are made: the steps first, then the machine."""
-    for step in STEPS:
-        yield step.look(site)
-    for check in CHECKS:
-        yield check(site)
-
-
-def check_gpus(site: Site) -> Finding:
-    """Driver and count from nvidia-smi: a hanging driver costs its time limit, not the application."""
-    query = "driver_version,name,memory.total,ecc.errors.uncorrected.volatile.total"
-    smi = site.programs.find("nvidia-smi")
-    if smi is None:
-        return Finding(
-            "gpus",
-            "warning",
-            "There is no nvidia-smi: no GPU here.",
-            "The demo runs without; real runs need GPUs.",
-        )
-    answer = site.programs.ask([smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"], timeout=15)
-    rows = [
-        [cell.strip() for cell in row.split(",")] for row in answer.stdout.splitlines() if row.count(",") == 3
-    ]
-    if not answer.ok or not rows:
-        words = (answer.stderr or answer.stdout).strip().splitlines() or ["no answer"]
-        return Finding("gpus", "failed", f"nvidia-smi: {words[0]}", "Reload the driver or reboot the node.")
-    driver, name, memory, _ = rows[0]
-    evidence = f"{len(rows)} × {name}, {int(float(memory)) / 1024:.0f} GiB, driver {driver}"
-    broken = [str(i) for i, row in enumerate(rows) if row[3].isdigit() and int(row[3]) > 0]
-    if broken:
-        return Finding(
-            "gpus",
-            "failed",
-            f"{evidence}; uncorrected ECC errors on GPU {', '.join(broken)}",
-            "Take the GPU out of service.",
-        )
-    major = driver.split(".")[0]
-    if major.isdigit() and int(major) < IMAGE_DRIVER:
-        return Finding(
-            "gpus",
-            "warning",
-            f"{evidence}; the image's CUDA 12.6 was made for driver {IMAGE_DRIVER} or newer",
-            "On data-centre GPUs its compatibility package helps; else update the driver.",
-        )
-    return Finding("gpus", "ok", evidence)
-
-
-def check_gpu_processes(site: Site) -> Finding:
-    smi = site.programs.find("nvidia-smi")
-    if smi is None:
-        return Finding("gpu processes", "skipped", "no nvidia-smi")
-    answer = site.programs.ask(
-        [smi, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], timeout=15
-    )
-    if not answer.ok:
-        return Finding("gpu processes", "skipped", "nvidia-smi did not answer")
-    others = [described for row in answer.stdout.splitlines() if (described := _process(row))]
-    if others:
-        return Finding(
-            "gpu processes",
-            "warning",
-            "; ".join(others[:8]),
-            "Ask their owner, or choose other GPUs with --gpus.",
-        )
-    return Finding("gpu processes", "ok", "no process on the GPUs")
-
-
-def _process(row: str) -> str:
-    pid, _, memory = row.partition(",")
-    if not pid.strip().isdigit():
-        return ""
-    try:
-        process = psutil.Process(int(pid))
-        owner = f"{process.name()} of {process.username()}"
-    except psutil.Error:
-        owner = "a process of another container"
-    return f"{owner} (pid {pid.strip()}, {memory.strip()} MiB)"
+    """All findings: the steps first, then the machine. They are made at the same time and come in this order."""
+    steps = [partial(looked_at, step.name, partial(step.look, site)) for step in STEPS]
+    machine = [partial(looked_at, name, partial(check, site)) for name, check in CHECKS.items()]
+    yield from in_parallel([*steps, *machine])
 
 
 def check_ports(site: Site) -> Finding:
-    taken = [f"{port} ({use})" for port, use in PORTS.items() if not is_free(port)]
-    if taken:
-        return Finding(
-            "ports",
-            "warning",
-            f"taken: {', '.join(taken)}",
-            "A launch chooses a free port; find the owner with `ss -ltnp`.",
-        )
-    return Finding("ports", "ok", f"free: {', '.join(map(str, PORTS))}")
+    taken = [port for port in PORTS if not is_free(port)]
+    if not taken:
+        return Finding("ports", "ok", f"free: {', '.join(map(str, PORTS))}")
+    owners = _listeners()
+    words = [f"{port} ({PORTS[port]}{owners.get(port, '')})" for port in taken]
+    remedy = "A launch chooses a free port; `ss -ltnp` as root names every owner."
+    return Finding("ports", "warning", f"taken: {', '.join(words)}", remedy)
+
+
+def _listeners() -> dict[int, str]:
+    """Who listens, as far as this user may see: `, by python3 of ann (pid 12)`."""
+    found: dict[int, str] = {}
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.Error, OSError):
+        return {}
+    for connection in connections:
+        if connection.status != psutil.CONN_LISTEN or not connection.pid or not connection.laddr:
+            continue
+        try:
+            process = psutil.Process(connection.pid)
+            owner = f", by {process.name()} of {process.username()} (pid {process.pid})"
+        except psutil.Error:
+            continue
+        found[connection.laddr.port] = clean_line(owner, 80)
+    return found
 
 
 def check_shared_memory(site: Site) -> Finding:
@@ -215,13 +162,14 @@ def check_cores(site: Site) -> Finding:
     )
 
 
-CHECKS: tuple[Callable[[Site], Finding], ...] = (
-    check_gpus,
-    check_gpu_processes,
-    check_ports,
-    check_shared_memory,
-    check_limits,
-    check_clock,
-    check_logout,
-    check_cores,
-)
+CHECKS: dict[str, Callable[[Site], Finding]] = {
+    "gpus": check_gpus,
+    "gpu processes": check_gpu_processes,
+    "cuda": check_cuda,
+    "ports": check_ports,
+    "/dev/shm": check_shared_memory,
+    "limits": check_limits,
+    "clock": check_clock,
+    "logout": check_logout,
+    "cores": check_cores,
+}

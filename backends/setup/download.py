@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -39,10 +40,19 @@ def download(url: str, destination: Path, sha256: str = "", out: TextIO = sys.st
             f"{url} answered {error.response.status_code} {error.response.reason_phrase}.",
             "Check the address.",
         ) from None
-    except httpx.HTTPError as error:
-        words = clean_line(str(error)) or type(error).__name__
+    except httpx.ProxyError as error:
         raise UserError(
-            f"{url} could not be read: {words}.", f"Try again: it goes on from {size(part):,} bytes."
+            f"The proxy refused: {_words(error)}.",
+            "Check http_proxy and https_proxy: the address, the port, and whether a login is needed.",
+        ) from None
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise UserError(
+            f"{url} could not be reached: {_words(error)}.",
+            f"Set https_proxy if this site has a proxy. Without network: fetch it elsewhere and put it at {destination}.",
+        ) from None
+    except httpx.HTTPError as error:
+        raise UserError(
+            f"{url} could not be read: {_words(error)}.", f"Try again: it goes on from {size(part):,} bytes."
         ) from None
     except OSError as error:
         raise UserError(
@@ -56,6 +66,10 @@ def download(url: str, destination: Path, sha256: str = "", out: TextIO = sys.st
     part.rename(destination)
     etag_file(part).unlink(missing_ok=True)
     print(f"saved {destination} ({size(destination):,} bytes)", file=out, flush=True)
+
+
+def _words(error: Exception) -> str:
+    return clean_line(str(error)) or type(error).__name__
 
 
 def _fetch(client: httpx.Client, url: str, part: Path, out: TextIO) -> None:
@@ -81,11 +95,22 @@ def _fetch(client: httpx.Client, url: str, part: Path, out: TextIO) -> None:
         length = reply.headers.get("content-length")
         done = start if resumed else 0
         total = done + int(length) if length and length.isdigit() else None
+        refuse_without_room(part, total, done)
         with part.open("ab" if resumed else "wb") as file:
             _copy(reply, file, done, total, out)
     if total is not None and size(part) < total:
         raise UserError(
             f"The connection ended at {size(part):,} of {total:,} bytes.", "Try again: it goes on from there."
+        )
+
+
+def refuse_without_room(part: Path, total: int | None, done: int) -> None:
+    """Raises UserError when the rest does not fit on the disk: better now than at the end."""
+    free = shutil.disk_usage(part.parent).free
+    if total is not None and total - done > free:
+        raise UserError(
+            f"Not enough room in {part.parent}: {(total - done) / 1e6:,.0f} MB are to come, {free / 1e6:,.0f} MB are free.",
+            "Make room, then try again: it goes on.",
         )
 
 

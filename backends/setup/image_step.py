@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.resources import resource_folder
 from backends.setup.definition_lint import lint
-from backends.setup.step import Action, Finding, Site
+from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site
 from backends.setup.versions import read_mpi_version
 
 GB = 10**9
+UNPACKED = 40 * GB  # of NVIDIA's PyTorch image, while it is built
+TEMPORARY = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "TMPDIR")
 
 
 class ImageStep:
@@ -23,12 +26,7 @@ class ImageStep:
     def look(self, site: Site) -> Finding:
         singularity = site.singularity
         if singularity is None:
-            return Finding(
-                self.name,
-                "failed",
-                "There is no singularity, neither in PATH nor in /opt/singularity/bin.",
-                "Install Apptainer or SingularityCE, or name it in mdk.toml: [image] singularity.",
-            )
+            return Finding(self.name, "failed", NO_SINGULARITY, INSTALL_SINGULARITY)
         image = site.image
         if not image.is_file():
             return self._not_built(site)
@@ -71,38 +69,66 @@ class ImageStep:
                 + (f" ({len(faults)} faults)" if len(faults) > 1 else ""),
                 first.remedy,
             )
+        folder = next(filter(None, map(site.environment.get, TEMPORARY)), "/tmp")
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            remedy = "Set APPTAINER_TMPDIR to a folder with room for the unpacked image."
+            return Finding(self.name, "warning", f"{folder}, where it is built: {error.strerror}.", remedy)
+        room = f"{folder}, where it is unpacked, has {free / GB:,.0f} GB free"
+        if free < UNPACKED and "bootstrap: docker" in _content(definition(site)).lower():
+            evidence = f"{site.image} is not built yet, and {room}."
+            remedy = f"It takes about {UNPACKED // GB} GB: set APPTAINER_TMPDIR to a folder with more room."
+            return Finding(self.name, "warning", evidence, remedy)
         return Finding(
-            self.name, "pending", f"{site.image} is not built yet.", "Build it; this takes a while."
+            self.name,
+            "pending",
+            f"{site.image} is not built yet.",
+            "Build it; this takes a while.",
+            (f"from {definition(site)}", room),
         )
 
     def actions(self, site: Site) -> Sequence[Action]:
         image = site.image
         if image.exists():
             return []
-        singularity = site.singularity
-        if singularity is None:
-            raise UserError("There is no singularity on this machine.", "Install Apptainer or SingularityCE.")
-        part = image.with_name(image.name + ".part")
-        build = [singularity, "build", "--fakeroot"]
-        if part.exists():
-            build.append("--force")  # our own leftover, never a finished image
-        build += host_mpi_argument(site)
-        build += [str(part), str(definition(site))]
-        return [
-            Action(
-                "build the image",
-                tuple(build),
-                image.parent if image.parent.is_dir() else site.workspace.root,
-            ),
-            Action("put it in place", ("mv", "-n", "-T", str(part), str(image)), site.workspace.root),
-        ]
+        if not image.parent.is_dir():
+            raise UserError(
+                f"{image.parent} is not there yet, and the image belongs there.",
+                "Do the step megatron first; [image] path in mdk.toml names another place.",
+            )
+        return [build_action(site), put_in_place(site)]
+
+
+def build_action(site: Site) -> Action:
+    """Build under a name of its own, so that a half image is never taken for a whole one. Raises UserError."""
+    part = part_of(site.image)
+    build = [site.need_singularity(), "build", "--fakeroot"]
+    if part.exists():
+        build.append("--force")  # our own leftover, never a finished image
+    build += [*host_mpi_argument(site), str(part), str(definition(site))]
+    weight = (
+        "Building takes from a minute (cpu.def) to an hour (pytorch.def) and up to 60 GB of disk meanwhile."
+    )
+    return Action("build the image", tuple(build), site.image.parent, weight=weight)
+
+
+def put_in_place(site: Site) -> Action:
+    image = site.image
+    return Action("put it in place", ("mv", "-n", "-T", str(part_of(image)), str(image)), image.parent)
+
+
+def part_of(image: Path) -> Path:
+    return image.with_name(image.name + ".part")
 
 
 def definition(site: Site) -> Path:
-    named = site.choices.definition or (
-        Path(site.settings.image.definition) if site.settings.image.definition else None
-    )
-    return named.expanduser().resolve() if named else resource_folder("singularity") / "pytorch.def"
+    """The definition file: as chosen, as settings say (from the workspace on), one of mdk-tui's own by name, its default."""
+    if site.choices.definition is not None:
+        return site.choices.definition.expanduser().resolve()
+    named = Path(site.settings.image.definition or "pytorch.def").expanduser()
+    here = site.workspace.root / named
+    return here if here.is_file() or len(named.parts) > 1 else resource_folder("singularity") / named
 
 
 def host_mpi_argument(site: Site) -> list[str]:

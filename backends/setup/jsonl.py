@@ -1,9 +1,14 @@
-"""Is this .jsonl a corpus? Bad lines by number, missing keys, empty texts, encoding."""
+"""Is this .jsonl a corpus? Bad lines by number, missing keys, empty texts, encoding.
+
+`python -m backends.setup.jsonl FILE [KEY]` reads all of it, with progress; status 1 when a line is bad.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -40,13 +45,23 @@ class Corpus:
         return round(self.documents * self.size / self.bytes_read) if self.bytes_read else None
 
 
-def check_corpus(path: Path, key: str = "text", sample: int | None = 1000) -> Corpus:
-    """Read the first `sample` lines (None: all) of a .jsonl. Raises OSError for a file that cannot be read."""
+def check_corpus(
+    path: Path,
+    key: str = "text",
+    sample: int | None = 1000,
+    told: Callable[[Corpus], None] = lambda corpus: None,
+) -> Corpus:
+    """Read the first `sample` lines (None: all) of a .jsonl. Raises OSError for a file that cannot be read.
+
+    `told` is shown what is known so far after every thousand lines.
+    """
     corpus = Corpus(str(path), path.stat().st_size)
     for number, line in _lines(path):
         if sample is not None and number > sample:
             break
         corpus.bytes_read += len(line)
+        if number % 1000 == 0:
+            told(corpus)
         problem, text = read_document(line, key)
         if problem:
             corpus.bad_count += 1
@@ -104,3 +119,35 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         while line := file.readline(LINE_LIMIT):
             number += 1
             yield number, line
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not 1 <= len(arguments) <= 2:
+        sys.stderr.write("usage: python -m backends.setup.jsonl FILE [KEY]\n")
+        return 2
+    last = 0.0
+
+    def told(corpus: Corpus) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 1:
+            last = time.monotonic()
+            sys.stdout.write(
+                f"checked {corpus.bytes_read} of {corpus.size} bytes, {corpus.documents} documents\n"
+            )
+            sys.stdout.flush()
+
+    try:
+        corpus = check_corpus(Path(arguments[0]), *arguments[1:], sample=None, told=told)
+    except OSError as error:
+        sys.stderr.write(f"{arguments[0]} cannot be read: {error.strerror}\n")
+        return 1
+    for bad in corpus.bad:
+        sys.stdout.write(f"line {bad.number} {bad.problem}\n")
+    sys.stdout.write(
+        f"{corpus.documents:,} documents, {corpus.empty:,} empty, {corpus.bad_count:,} bad lines\n"
+    )
+    return 1 if corpus.bad_count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

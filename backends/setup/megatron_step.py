@@ -10,9 +10,9 @@ from backends.setup.step import Action, Finding, Site
 
 # The commit that branch and tag core_r0.8.0 both name (2024-08-12).
 KNOWN_COMMITS = {"core_r0.8.0": "baf94af3c667248865f23df73b9fb8e2395e6fd0"}
-OFFLINE = (
-    "Without network: on another machine run `git clone --mirror` and `git bundle create megatron.bundle --all`, "
-    "bring the file here and name it as the repository."
+BUNDLE = (
+    "Without network: on another machine run `git clone --mirror` and in it `git bundle create megatron.bundle --all`, "
+    "bring the file here and name it as the repository (mdk.toml, [megatron], or --repository)."
 )
 
 
@@ -27,7 +27,7 @@ class MegatronStep:
             return Finding(self.name, "failed", "There is no git.", "Install git, or ask the administrator.")
         if not clone.exists():
             return Finding(
-                self.name, "pending", f"{clone} is not there yet.", f"Clone branch {branch}. {OFFLINE}"
+                self.name, "pending", f"{clone} is not there yet.", f"Clone branch {branch}. {BUNDLE}"
             )
         head = site.programs.ask(["git", "rev-parse", "--show-toplevel", "HEAD"], cwd=clone)
         lines = head.stdout.split()
@@ -54,9 +54,10 @@ class MegatronStep:
             else f"{len(changed)} tracked file{'s' if len(changed) > 1 else ''} changed"
         )
         evidence = f"{branch} · {commit[:7]} · {state}"
-        known = KNOWN_COMMITS.get(branch)
+        details = (f"commit {commit}", *changed[:20])
+        known = KNOWN_COMMITS.get(branch) or self._remote(site, clone, branch)
         if known is None or commit == known:
-            return Finding(self.name, "ok", evidence)
+            return Finding(self.name, "ok", evidence, details=details)
         if site.programs.ask(["git", "merge-base", "--is-ancestor", known, commit], cwd=clone).ok:
             ahead = site.programs.ask(
                 ["git", "rev-list", "--count", f"{known}..{commit}"], cwd=clone
@@ -65,13 +66,21 @@ class MegatronStep:
                 self.name,
                 "ok",
                 f"{evidence} · {ahead} commit{'s' if ahead != '1' else ''} on top of {known[:7]}",
+                details=details,
             )
         return Finding(
             self.name,
             "warning",
             f"{commit[:7]} is checked out, not {branch} ({known[:7]}).",
             f"git -C {clone} checkout {known[:10]}, unless another version is meant.",
+            details,
         )
+
+    def _remote(self, site: Site, clone: Path, branch: str) -> str | None:
+        """What the repository had as `branch` when it was last fetched."""
+        name = f"refs/remotes/origin/{branch}^{{commit}}"
+        answer = site.programs.ask(["git", "rev-parse", "--verify", "--quiet", name], cwd=clone)
+        return answer.stdout.strip() or None if answer.ok else None
 
     def actions(self, site: Site) -> Sequence[Action]:
         clone = site.workspace.megatron
@@ -83,12 +92,12 @@ class MegatronStep:
         repository = site.choices.repository or site.settings.megatron.repository
         part = clone.with_name(clone.name + ".part")
         folder = site.workspace.outputs
+        if not folder.is_dir():
+            raise UserError(f"{folder} is not there yet.", "Do the step workspace first.")
+        clone_it = ("git", "clone", "--progress", "--branch", branch, "--", repository, part.name)
+        weight = "The repository is about 0.5 GB. An interrupted clone starts anew."
         actions = [
-            Action(
-                f"clone {branch}",
-                ("git", "clone", "--progress", "--branch", branch, "--", repository, part.name),
-                folder,
-            ),
+            Action(f"clone {branch}", clone_it, folder, weight=weight),
             Action("put it in place", ("mv", "-n", "-T", part.name, clone.name), folder),
         ]
         if part.exists():  # what an interrupted clone left: git cannot go on in it

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 
+from backends.launch.image import container_words
+from backends.setup.image_step import build_action, host_mpi_argument, put_in_place
 from backends.setup.programs import Answer
-from backends.setup.step import Action, Finding, Site
+from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site
 from backends.setup.versions import MpiVersion, mismatch, read_mpi_version
 
 PROOF = (
@@ -41,16 +44,13 @@ class MpiStep:
                 self.name, "pending", f"host {host}   image not built yet", "Build the image first."
             )
         if site.singularity is None:
-            return Finding(
-                self.name, "failed", "There is no singularity.", "Install Apptainer or SingularityCE."
-            )
-        inside = site.programs.ask(
-            [site.singularity, "exec", str(site.image), "mpirun", "--version"], timeout=TIME_LIMIT
-        )
+            return Finding(self.name, "failed", NO_SINGULARITY, INSTALL_SINGULARITY)
+        inside = site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
         image = read_mpi_version(inside.stdout)
         if image is None:
             why = (inside.stderr.strip().splitlines() or ["mpirun said nothing"])[-1]
-            return Finding(self.name, "failed", f"host {host}   image without mpirun: {why}", rebuild(host))
+            evidence = f"host {host}   image without mpirun: {why}"
+            return Finding(self.name, "failed", evidence, rebuild(host))
         evidence = f"host {host}   image {image}"
         problem = mismatch(host, image)
         if problem:
@@ -62,17 +62,48 @@ class MpiStep:
         failure = judge_proof(answer)
         if failure:
             return Finding(self.name, "failed", f"{evidence}. {failure}", rebuild(host))
-        return Finding(self.name, "ok", f"{evidence} · two ranks saw each other")
+        return Finding(
+            self.name,
+            "ok",
+            f"{evidence} · two ranks saw each other",
+            details=(shlex.join(proof_command(site, mpirun)),),
+        )
 
     def actions(self, site: Site) -> Sequence[Action]:
-        """Nothing to run: what mends a mismatch is another image, which is the image step's to build."""
-        return []
+        """What mends a mismatch: another image, built with the host's version. The old one is kept beside it."""
+        image, mpirun = site.image, site.programs.find("mpirun")
+        if mpirun is None or site.singularity is None or not image.is_file():
+            return []
+        host = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout)
+        answer = site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
+        inside = read_mpi_version(answer.stdout)
+        if host is None or host.numbers is None or not host_mpi_argument(site):
+            return []
+        if inside is not None and not mismatch(host, inside):
+            return []
+        old = image.with_name(f"{image.name}.open-mpi-{inside or 'none'}")
+        aside = Action("keep the old image", ("mv", "-n", "-T", str(image), str(old)), image.parent)
+        return [build_action(site), aside, put_in_place(site)]
+
+
+def contained(site: Site) -> tuple[str, ...]:
+    return container_words(site.singularity or "singularity", str(site.image), site.settings.image)
 
 
 def proof_command(site: Site, mpirun: str) -> list[str]:
     """A job of two ranks inside the image that must find each other."""
-    inside = [site.singularity or "singularity", "exec", str(site.image), "python3", "-c", PROOF]
-    return [mpirun, "--np", "2", "--oversubscribe", "--bind-to", "none", *inside]
+    return [
+        mpirun,
+        "--np",
+        "2",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        *contained(site),
+        "python3",
+        "-c",
+        PROOF,
+    ]
 
 
 def root_may_run(site: Site) -> dict[str, str]:

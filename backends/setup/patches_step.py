@@ -63,6 +63,7 @@ class PatchesStep:
         if site.programs.find("patch") is None:
             return Finding(self.name, "failed", "There is no patch.", "Install the package patch.")
         states = {patch.name: state(site, patch) for patch in PATCHES}
+        details = tuple(f"{states[p.name]:<8} {p.name}: {p.file} on {p.target}" for p in PATCHES)
         bad = [name for name, s in states.items() if s in ("drifted", "missing")]
         if bad:
             drifted = next(patch for patch in PATCHES if patch.name == bad[0])
@@ -71,14 +72,14 @@ class PatchesStep:
                 "warning",
                 f"{', '.join(bad)}: {drifted.target} is not as the patch expects; it was edited, or is of another version.",
                 f"git -C {clone} diff shows the edits. Nothing is overwritten: undo them, or keep them.",
+                details,
             )
         done = sum(s == "applied" for s in states.values())
         if done == len(PATCHES):
-            return Finding(self.name, "ok", f"{done} of {done} applied")
+            return Finding(self.name, "ok", f"{done} of {done} applied", details=details)
         left = ", ".join(name for name, s in states.items() if s == "pending")
-        return Finding(
-            self.name, "pending", f"{done} of {len(PATCHES)} applied; to do: {left}", "Apply them."
-        )
+        evidence = f"{done} of {len(PATCHES)} applied; to do: {left}"
+        return Finding(self.name, "pending", evidence, "Apply them.", details)
 
     def actions(self, site: Site) -> Sequence[Action]:
         found: list[Action] = []
@@ -155,6 +156,17 @@ def reverse_actions(site: Site) -> list[Action]:
         found.append(Action(f"{patch.name}: reverse on a copy", command, clone))
         found.append(Action(f"{patch.name}: put it in place", ("mv", "-T", part, patch.target), clone))
     return found
+
+
+def trial_actions(site: Site) -> list[Action]:
+    """`patch --dry-run` of what is not applied: says which hunks fit and which do not, and changes nothing."""
+    clone = site.need_clone()
+    words = ("patch", "-l", "-f", "--fuzz=0", "--dry-run", "--forward")
+    return [
+        Action(f"{patch.name}: does it fit?", (*words, patch.source, str(patch_file(patch))), clone)
+        for patch in PATCHES
+        if state(site, patch) in ("pending", "drifted") and (clone / patch.source).is_file()
+    ]
 
 
 def dry_run(patch: Patch, target: Path) -> list[str]:

@@ -21,6 +21,7 @@ GIT = re.compile(
 GIT_RATE = re.compile(r"\| ([\d.]+ [KMG]?i?B/s)")
 DOCUMENTS = re.compile(r"^Processed (\d+) documents \(([\d.]+) docs/s, ([\d.]+) MB/s\)\.")
 DOWNLOAD = re.compile(r"^downloaded (\d+) of (\d+|\?) bytes, ([\d.]+) MB/s")
+CHECKED = re.compile(r"^checked (\d+) of (\d+) bytes, (\d+) documents")
 # Milestones of `singularity build` in order; the longest silence follows the last but one.
 MILESTONES = (
     ("Starting build", 0.02),
@@ -53,6 +54,8 @@ def read_progress(line: str, documents: int | None = None) -> Progress | None:
         done, total = int(match[1]), None if match[2] == "?" else int(match[2])
         text = f"{done / 1e6:,.0f} MB" + (f" of {total / 1e6:,.0f} MB" if total else "")
         return Progress(text, done / total if total else None, f"{match[3]} MB/s")
+    if match := CHECKED.match(line):
+        return Progress(f"{int(match[3]):,} documents read", int(match[1]) / max(int(match[2]), 1))
     if line.startswith("INFO:"):
         for words, fraction in MILESTONES:
             if words in line:

@@ -7,29 +7,44 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 from backends.errors import UserError
 from backends.setup.explain import explain
 from backends.setup.step import Action
 from backends.text import clean_line
 
+END_LIMIT = 10.0  # s for a command to end when it is asked to
+
+
+class Output(Protocol):
+    """Where what a command prints goes to."""
+
+    def write(self, data: bytes, /) -> object: ...
+    def flush(self) -> object: ...
+
 
 def run_actions(
-    actions: Sequence[Action], environment: Mapping[str, str], out: BinaryIO | None = None
+    actions: Sequence[Action],
+    environment: Mapping[str, str],
+    out: Output | None = None,
+    began: Callable[[int], None] = lambda index: None,
 ) -> None:
     """Run all of `actions`; their output goes to `out` (standard output) as it comes. Raises UserError when one fails.
 
-    An interrupt (Ctrl-C) reaches the command too, being in our process group; the step can simply be run again.
+    `began` is told the number of each action before it runs. An interrupt (Ctrl-C) reaches the command too, being in our
+    process group; the step can simply be run again.
     """
     output = out or sys.stdout.buffer
-    for action in actions:
+    for index, action in enumerate(actions):
+        began(index)
         output.write(f"# {action.title}\n+ {_shown(action)}\n".encode())
         output.flush()
         status, tail = _run(action, environment, output)
         if status != 0:
-            found = explain(tail, status)
+            found = explain(tail, status, Path(action.argv[0]).name)
             raise UserError(f"{action.title}: {found.message}", found.remedy)
 
 
@@ -37,11 +52,12 @@ def _shown(action: Action) -> str:
     return f"cd {shlex.quote(str(action.cwd))} && {action.shown}"
 
 
-def _run(action: Action, environment: Mapping[str, str], output: BinaryIO) -> tuple[int, list[str]]:
+def _run(action: Action, environment: Mapping[str, str], output: Output) -> tuple[int, list[str]]:
     """(status, last lines). Output is passed on unbuffered: progress rewritten with \\r stays live."""
     tail: collections.deque[str] = collections.deque(maxlen=200)
-    stdin = action.stdin.open("rb") if action.stdin else None
+    stdin = None
     try:
+        stdin = action.stdin.open("rb") if action.stdin else None
         process = subprocess.Popen(
             list(action.argv),
             cwd=action.cwd,
@@ -51,7 +67,9 @@ def _run(action: Action, environment: Mapping[str, str], output: BinaryIO) -> tu
             stderr=subprocess.STDOUT,
         )
     except OSError as error:
-        return 127, [f"{action.argv[0]}: {error.strerror}"]
+        said = f"{error.filename or action.argv[0]}: {error.strerror}"
+        output.write(f"{said}\n".encode())
+        return 127, [said]
     finally:
         if stdin:
             stdin.close()
@@ -67,7 +85,11 @@ def _run(action: Action, environment: Mapping[str, str], output: BinaryIO) -> tu
         status = process.wait()
     except BaseException:
         process.terminate()
-        process.wait()
+        try:
+            process.wait(END_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         raise
     if rest:
         tail.append(clean_line(rest.decode(errors="replace")))

@@ -1,7 +1,7 @@
 """What a set-up step is: it looks at the disk, and it knows the commands that would do what is missing.
 
 A step never runs anything by itself while it looks, and what it will run are argument lists: they are shown word for
-word and then run word for word, in the foreground by `mdk-tui setup` or under the supervisor by the application.
+word and then run word for word, in the foreground by `mdk-tui setup` or as a job of its own by the application.
 """
 
 from __future__ import annotations
@@ -12,22 +12,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from backends.errors import UserError
 from backends.launch.image import find_singularity, workspace_image
 from backends.settings import Settings
 from backends.setup.programs import Programs
 from backends.workspace import Workspace
 
+NO_SINGULARITY = "There is no singularity, neither in PATH nor in /opt/singularity/bin."
+INSTALL_SINGULARITY = "Install Apptainer or SingularityCE, or name it in mdk.toml: [image] singularity."
 Verdict: TypeAlias = Literal["ok", "warning", "failed", "skipped", "pending", "running"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a look found. `evidence` is what was seen; `remedy` what to do about it ("" when there is nothing to do)."""
+    """What a look found. `evidence` is what was seen; `remedy` what to do about it ("" when there is nothing to do).
+
+    `details` are further lines for who looks closer: one patch each, what a corpus holds.
+    """
 
     name: str
     verdict: Verdict
     evidence: str
     remedy: str = ""
+    details: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -35,18 +42,25 @@ class Finding:
             "verdict": self.verdict,
             "evidence": self.evidence,
             "remedy": self.remedy or None,
+            "details": list(self.details),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One command of a step. `stdin` is a file that it reads, as `patch` does."""
+    """One command of a step.
+
+    `stdin` is a file that it reads, as `patch` does. `weight` says why to think before running it (how long, how large),
+    "" where there is no need. `documents` is how many it works through, 0 where that is not known.
+    """
 
     title: str
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     stdin: Path | None = None
+    weight: str = ""
+    documents: int = 0
 
     @property
     def shown(self) -> str:
@@ -66,8 +80,9 @@ class Choices:
     branch: str = ""
     definition: Path | None = None
     corpus: Path | None = None  # a local .jsonl instead of the download
-    workers: int = 0  # of the preprocessing; 0: one a core
+    workers: int = 0  # of the preprocessing; 0: as settings say
     nodes: int = 1
+    whole: bool = False  # read the whole corpus when looking, not a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,19 @@ class Site:
     def singularity(self) -> str | None:
         """How to call it; None where there is none."""
         return find_singularity(self.settings.image, self.programs.find)
+
+    def need_singularity(self) -> str:
+        """How to call it. Raises UserError where there is none."""
+        if self.singularity is None:
+            raise UserError(NO_SINGULARITY, INSTALL_SINGULARITY)
+        return self.singularity
+
+    def need_clone(self) -> Path:
+        """The clone of Megatron-LM. Raises UserError where there is none."""
+        clone = self.workspace.megatron
+        if not clone.is_dir():
+            raise UserError(f"{clone} is not there yet.", "Do the step megatron first.")
+        return clone
 
 
 class Step(Protocol):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from backends.errors import UserError
-from backends.setup.download import download
+from backends.setup.download import download, refuse_without_room
 
 CONTENT = bytes(range(256)) * 40_000  # 10 MB
 
@@ -21,6 +24,8 @@ class Server(ThreadingHTTPServer):
     """Serves CONTENT at any path; `cut` ends the next reply after so many bytes; `version` is its ETag."""
 
     cut: int | None = None
+    slow = 0.0  # s between two pieces
+    paused = threading.Event()
     version = '"1"'
     ranges = True
     seen: list[str | None]
@@ -49,7 +54,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(CONTENT) - start))
         self.end_headers()
         body, self.server.cut = CONTENT[start:][: self.server.cut], None
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # the reader was killed
+            for at in range(0, len(body), 2**16):
+                self.wfile.write(body[at : at + 2**16])
+                self.server.paused.wait(self.server.slow)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -132,5 +140,45 @@ def test_a_users_file_is_never_overwritten(server: Server, tmp_path: Path) -> No
 def test_refusals_are_sentences(server: Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="answered 404"):
         download(url(server, "/missing"), tmp_path / "file", out=io.StringIO())
-    with pytest.raises(UserError, match="could not be read"):
+    with pytest.raises(UserError, match="could not be reached") as unreachable:
         download("http://127.0.0.1:9/x", tmp_path / "file", out=io.StringIO())
+    assert f"put it at {tmp_path / 'file'}" in unreachable.value.remedy
+
+
+def test_a_proxy_that_refuses_is_named(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers CONNECT with 501, as a server does that is no proxy."""
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_port}")
+    with pytest.raises(UserError, match=r"The proxy refused: 501") as refused:
+        download("https://example.invalid/x", tmp_path / "file", out=io.StringIO())
+    assert "https_proxy" in refused.value.remedy
+
+
+def test_a_proxy_is_honoured(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
+    download("http://example.invalid/x", tmp_path / "file", out=io.StringIO())
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_what_does_not_fit_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Not enough room"):
+        refuse_without_room(tmp_path / "file.part", 10**18, 0)
+    refuse_without_room(tmp_path / "file.part", None, 0)
+
+
+def test_a_download_that_is_killed_goes_on(server: Server, tmp_path: Path) -> None:
+    """By the program that the step runs: KILL in the middle, then again."""
+    server.slow = 0.02
+    command = [sys.executable, "-m", "backends.setup.download", url(server), str(tmp_path / "file")]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert first.stdout
+    assert first.stdout.readline().startswith("downloaded ")
+    first.kill()
+    first.communicate(timeout=20)
+    arrived = (tmp_path / "file.part").stat().st_size
+    server.slow = 0.0
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert 0 < arrived < len(CONTENT) and server.seen == [None, f"bytes={arrived}-"]

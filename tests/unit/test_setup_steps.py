@@ -82,6 +82,7 @@ class TestMegatron:
         return clone
 
     def test_the_clone_is_made_beside_its_place(self, tmp_path: Path) -> None:
+        (tmp_path / "outputs").mkdir()
         here = site(tmp_path, FakePrograms(["git"], {}))
         clone, rename = MegatronStep().actions(here)
         assert clone.shown.startswith("git clone --progress --branch core_r0.8.0 -- https://")
@@ -190,6 +191,7 @@ class TestMpi:
 class TestImage:
     def test_built_under_a_temporary_name(self, tmp_path: Path) -> None:
         definition = tmp_path / "my.def"
+        (tmp_path / "outputs" / "Megatron-LM").mkdir(parents=True)
         definition.write_text("Bootstrap: docker\nFrom: x\n%post\n  echo {{ OPENMPI }}\n")
         answers = {"mpirun --version": says("mpirun (Open MPI) 5.0.5")}
         here = site(tmp_path, FakePrograms(["singularity", "mpirun"], answers))
@@ -240,8 +242,11 @@ class TestData:
             "download GPT-2's vocab.json",
             "download GPT-2's merges.txt",
             "preprocess",
+            "is it whole?",
+            "put the .bin in place",
+            "put the .idx in place",
         ]
-        assert "tools/preprocess_data.py" in actions[-1].argv and "--append-eod" in actions[-1].argv
+        assert {"tools/preprocess_data.py", "--append-eod", "--json-keys"} <= set(actions[3].argv)
 
     def test_a_bin_without_its_idx_is_not_overwritten(self, tmp_path: Path) -> None:
         folder = tmp_path / "outputs" / "Megatron-LM"
