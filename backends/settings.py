@@ -167,7 +167,12 @@ def _typed(path: Path, key: str, wanted: Any, value: Any) -> Any:
         and all(isinstance(v, str) for v in typing.cast("list[Any]", value))
     ):
         return tuple(typing.cast("list[str]", value))
-    names: dict[Any, str] = {bool: "true or false", str: "a text in quotes", int: "a whole number", float: "a number"}
+    names: dict[Any, str] = {
+        bool: "true or false",
+        str: "a text in quotes",
+        int: "a whole number",
+        float: "a number",
+    }
     raise UserError(f"{path}: {key} must be {names.get(wanted, 'a list of texts')}, not {value!r}.", status=2)
 
 
