@@ -16,11 +16,12 @@ from typing import overload
 
 from backends.megatron.events import Value
 from backends.megatron.iteration import in_unit, name_of, read_iteration, read_value
+from backends.megatron.line_reader import LineReader
 from backends.megatron.lines import decode, prefix_form, strip_prefixes
 
 SAMPLE = re.compile(
     rb"(?P<before>[^|\n]*?)(?:\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?"
-    rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*?\|)(?P<after> *)"
+    rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*\|)(?P<after>[^|\n]*)"
 )
 SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?):( +)([^ |\n]+) \|")
 DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
@@ -128,7 +129,7 @@ class LinePattern:
         for field in fields:
             value = rb" +([^ ]+)" if field.constant is None else re.escape(field.constant)
             parts.append(b" " + re.escape(field.printed) + b":" + value + rb" \|")
-        return Form(re.compile(b"".join(parts) + self._sample["after"] + rb"\n"), fields)
+        return Form(re.compile(b"".join(parts) + re.escape(self._sample["after"]) + rb"\n"), fields)
 
     def fits(self, line: bytes) -> bool:
         """Whether `line` (with its newline) can be read."""
@@ -206,12 +207,19 @@ def pattern_of(line: bytes) -> LinePattern | None:
 def _agrees(pattern: LinePattern, line: bytes) -> bool:
     """Whether the pattern reads its own sample as `read_iteration` does."""
     rows, one = pattern.read(line + b"\n"), read_iteration(strip_prefixes(decode(line))[0])
-    if rows is None or one is None or one.before or one.rest or rows.times[0] != one.time:
+    if rows is None or one is None or one.before or one.wrapped or rows.times[0] != one.time:
+        return False
+    if one.rest and not _means_nothing(one.rest):
         return False
     values = {name: column[0] for name, column in rows.values.items()}
     return repr((rows.iterations[0], rows.train_iters[0], values)) == repr(
         (one.iteration, one.train_iters, one.values)
     )
+
+
+def _means_nothing(text: str) -> bool:
+    reader = LineReader()
+    return not reader.read(text.encode(), 0) and reader.meant_nothing
 
 
 def _integers(texts: list[bytes]) -> Sequence[int]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 from backends.megatron.columns import DIGITS_TO_0, LinePattern, Rows, pattern_of
-from backends.megatron.events import Checkpoint, Error, Event, IterationBatch, Timers, Validation
+from backends.megatron.events import Error, Event, IterationBatch, Milestone, Timers
 from backends.megatron.line_reader import LineReader
 from backends.megatron.lines import COLOURS, LineSplitter
 from backends.megatron.timers import TimerForms, TimerTexts
@@ -28,8 +28,8 @@ DEPTH = 4  # forms of iteration lines that may interleave in one block
 KNOWN = 20_000  # forms of lines without meaning that are remembered
 # What may be an iteration line, or begin another attempt.
 BEGINS_ANEW = re.compile(rb"iteration[^|\n]*/[^|\n]*\||world size|\x1b")
-INDEPENDENT = (Timers, Validation, Checkpoint)  # events that mean the same before and after iteration lines
-NUMBERS_MATTER = (b"iteration", b"loss scale")  # lines that mean something or nothing by their numbers
+DEPENDENT = (Error, Milestone, IterationBatch)  # events that must not change places with iteration lines
+NUMBERS_MATTER = b"loss scale"  # lines that mean something or nothing by their numbers
 # Addresses, ids and numbers of a line that holds no word of meaning are all the same.
 HEX_TO_0 = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 SHORT = 400  # bytes; longer lines are not remembered
@@ -96,10 +96,12 @@ class Parser:
         """`rows` as batches that end only where what stands between two lines matters to them; then the other events."""
         if not rows.gaps[0]:
             yield from self._reader.before_rows()
-        timers = self._timers_in(rows.gaps)
+        timers, known = self._timers_in(rows.gaps), self._meaningless
         done, held = 0, list[Event]()
         for i in [i for i, gap in enumerate(rows.gaps) if gap and not timers[i]]:
             gap = rows.gaps[i]
+            if i and (gap in known or gap.translate(HEX_TO_0) in known):
+                continue
             at_gap = numbers[i - 1] + 1 if i else numbers[0] - gap.count(b"\n")
             if BEGINS_ANEW.search(gap):
                 yield from self._batches(rows, numbers, timers, slice(done, i), held)
@@ -107,12 +109,12 @@ class Parser:
             events = list(self._plain(BytesIO(gap).readlines(), at_gap, depth + 1))
             if i < len(rows):
                 events += self._reader.before_rows()
-            if all(isinstance(event, INDEPENDENT) for event in events):
-                held += events
-            else:
+            if any(isinstance(event, DEPENDENT) for event in events):
                 yield from self._batches(rows, numbers, timers, slice(done, i), held)
                 yield from events
                 done, held = i, []
+            else:
+                held += events
         yield from self._batches(rows, numbers, timers, slice(done, len(rows)), held)
 
     def _timers_in(self, gaps: Sequence[bytes]) -> list[bool]:
@@ -175,7 +177,7 @@ class Parser:
             i = candidate
             while i < len(lines):
                 line = lines[i]
-                if depth < DEPTH and b"iteration" in line and (pattern := self._pattern(line)):
+                if depth < DEPTH and BEGINS_ANEW.search(line) and (pattern := self._pattern(line)):
                     rows = pattern.read(b"".join(lines[i:]))
                     if rows is not None:
                         self._current = pattern
@@ -183,7 +185,7 @@ class Parser:
                         return
                 yield from self._reader.read(line[:-1], first + i)
                 if self._reader.idle:
-                    if self._reader.meant_nothing and not any(word in line for word in NUMBERS_MATTER):
+                    if self._reader.meant_nothing and NUMBERS_MATTER not in line:
                         self._remember(line, line.translate(DIGITS_TO_0))
                     break
                 i += 1  # whatever comes next may belong to what is open

@@ -149,7 +149,7 @@ def test_a_batch_goes_on_over_lines_that_mean_nothing_to_it_but_not_over_others(
     lines[20] += "time (ms) | forward: 1.5 | backward: 2.5\n"
     lines[30] += "some words of a library\n"
     lines[35] += "saving checkpoint at iteration 36 to /ck\n"
-    lines[40] += "[exiting program at iteration 41] datetime: 2024-09-03 15:56:55\n"
+    lines[40] += "[after training is done] datetime: 2024-09-03 15:56:55\n"
     events = parse("".join(lines))
     batches = [event for event in events if isinstance(event, IterationBatch)]
     last = [batch.iterations[-1] for batch in batches]
