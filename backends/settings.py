@@ -74,6 +74,7 @@ class PromptSettings:
 
     url: str = ""  # "": the newest text server of the workspace that can answer
     wait_minutes: float = 10.0  # for an answer: the queue before it included
+    enter_sends: bool = False  # then ctrl+j begins a new line, where it otherwise sends
 
 
 @dataclass(frozen=True, slots=True)

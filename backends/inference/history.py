@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -19,7 +20,8 @@ class Turn:
     """One server's answer to one prompt. `at`: s since the epoch; answers of several servers to one question share it.
 
     `error` holds the sentence instead of an answer, or after half of one. `answered_by` says which checkpoint it was, in
-    words. `parent`: the `at` of the turn that this one was made from by regenerating, editing or branching.
+    words. `parent`: the `at` of the turn that this one was made from by regenerating, editing or branching. `scored`: the
+    prompt was not continued, only its tokens' probabilities were asked for.
     """
 
     at: float
@@ -33,6 +35,7 @@ class Turn:
     of_prompt: int = 0
     answered_by: str = ""
     parent: float | None = None
+    scored: bool = False
 
     @property
     def prompt(self) -> str:
@@ -40,7 +43,8 @@ class Turn:
 
     @property
     def answer_tokens(self) -> tuple[Token, ...]:
-        return self.tokens[self.of_prompt :]
+        """Those of the continuation; of a scored text all."""
+        return self.tokens if self.scored else self.tokens[self.of_prompt :]
 
     def as_json(self) -> dict[str, Any]:
         parameters = asdict(self.request)
@@ -53,6 +57,7 @@ class Turn:
                 for name in ("continuation", "error", "seconds", "tokens_per_second")
             },
             "parent": self.parent,
+            "scored": self.scored,
             "parameters": parameters,
             "of_prompt": self.of_prompt,
             "tokens": [[token.text, token.logprob, token.alternatives] for token in self.tokens],
@@ -76,17 +81,9 @@ def read(path: Path) -> list[Turn]:
     return [turn for line in lines if (turn := _turn(line)) is not None]
 
 
-def found(turns: Sequence[Turn], wanted: str) -> list[Turn]:
-    """The turns whose prompt or answer holds every word of `wanted`, newest first, whatever the case."""
-    needles = wanted.casefold().split()
-    return [
-        turn
-        for turn in reversed(turns)
-        if all(
-            needle in f"{turn.prompt}\n{turn.continuation}\n{turn.answered_by}".casefold()
-            for needle in needles
-        )
-    ]
+def exchanges(turns: Sequence[Turn]) -> list[tuple[Turn, ...]]:
+    """The answers to one question together, in the order in which they came."""
+    return [tuple(answers) for _, answers in itertools.groupby(turns, key=lambda turn: turn.at)]
 
 
 def _turn(line: bytes) -> Turn | None:
@@ -110,6 +107,7 @@ def _turn(line: bytes) -> Turn | None:
         tokens=tuple(map(_token, cast("list[Any]", tokens))) if isinstance(tokens, list) else (),
         of_prompt=_number(known.get("of_prompt"), int) or 0,
         parent=_number(known.get("parent"), float),
+        scored=known.get("scored") is True,
         **texts,
     )
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_runs import SERVER, TRAINING, listing
+from fake_runs import SERVER, TRAINING
+from prompting import Prompting, at
 from text_server import TextServer, continuing, reply
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from backends.inference import history
 from backends.inference.history import Turn
-from backends.inference.parameters import request_of
 from backends.inference.request import Request
 from backends.runs.watching import SeenRun
-from backends.workspace import Workspace
-from tui.app import MdkApp, Opening
-from tui.appearance import Appearance
+from backends.settings import PromptSettings
 from tui.glyphs import UNICODE
+from tui.screens import prompt_servers
 from tui.screens.parameters import ParametersScreen
-from tui.screens.prompt import PromptField, PromptScreen, server_words, turn_text
+from tui.screens.prompt_servers import NEWEST, Servers
+from tui.widgets.answer_text import answer_text
 
 HOSTILE = "[/x] [@click=app.quit]q[/] \x1b]52;c;aGk=\x07日本語\x1b[2J"
 
@@ -35,49 +35,8 @@ def server() -> Iterator[TextServer]:
         yield running
 
 
-def at(address: str | None) -> SeenRun:
-    return dataclasses.replace(SERVER, info=dataclasses.replace(SERVER.info, address=address))
-
-
-class Prompting:
-    """The application on its Prompt, with a server at `address`."""
-
-    def __init__(self, folder: Path, address: str | None) -> None:
-        self.file = folder / "outputs" / "prompts.jsonl"
-        runs = (at(address), TRAINING)
-        self.app = MdkApp(Workspace(folder), Appearance(calm=True), Opening("prompt"), watch=listing(*runs))
-
-    @property
-    def screen(self) -> PromptScreen:
-        assert isinstance(self.app.screen, PromptScreen)
-        return self.app.screen
-
-    @property
-    def field(self) -> PromptField:
-        return self.screen.query_one(PromptField)
-
-    @property
-    def text(self) -> str:
-        return str(self.screen.query_one("#text", Static).render())
-
-    def line(self, name: str) -> str:
-        return "".join(part.text for part in self.screen.query_one(name).render_line(0))
-
-    async def until(self, pilot: Pilot[Any], true: Callable[[], bool]) -> None:
-        for _ in range(1000):
-            if true():
-                return
-            await pilot.pause(0.01)
-        raise AssertionError(f"it never came; the turns: {self.text!r}, the server: {self.line('#server')!r}")
-
-    async def ask(self, pilot: Pilot[Any], prompt: str) -> None:
-        await self.until(pilot, lambda: "ready" in self.line("#server"))
-        self.field.text = prompt
-        await pilot.press("ctrl+j")
-
-
 async def test_a_prompt_is_continued_and_kept(server: TextServer, tmp_path: Path) -> None:
-    it = Prompting(tmp_path, server.url)
+    it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.ask(pilot, "two\nlines")
         await it.until(pilot, lambda: "two\nlines goes on" in it.text)
@@ -90,7 +49,7 @@ async def test_a_prompt_is_continued_and_kept(server: TextServer, tmp_path: Path
 
 async def test_a_refusal_is_a_turn_and_the_prompt_stays(server: TextServer, tmp_path: Path) -> None:
     server.answer = reply("Length of prompt + tokens_to_generate longer than allowed")
-    it = Prompting(tmp_path, server.url)
+    it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.ask(pilot, "much")
         await it.until(pilot, lambda: "longer than the model takes" in it.text)
@@ -99,7 +58,7 @@ async def test_a_refusal_is_a_turn_and_the_prompt_stays(server: TextServer, tmp_
 
 async def test_hostile_answers_are_text(server: TextServer, tmp_path: Path) -> None:
     server.answer = continuing(HOSTILE)
-    it = Prompting(tmp_path, server.url)
+    it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.ask(pilot, "x")
         await it.until(pilot, lambda: "[/x] [@click=app.quit]q[/] 日本語" in it.text)
@@ -114,7 +73,7 @@ async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServ
     go = threading.Event()
     answer = continuing(" late")
     server.answer = lambda handler, body: (go.wait(10), answer(handler, body))[1]
-    it = Prompting(tmp_path, server.url)
+    it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.ask(pilot, "x")
         await it.until(pilot, lambda: "busy" in it.line("#server"))
@@ -131,7 +90,7 @@ async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServ
 
 
 async def test_up_recalls_what_was_asked_and_down_comes_back(tmp_path: Path) -> None:
-    it = Prompting(tmp_path, None)
+    it = Prompting(tmp_path, at(None), TRAINING)
     for prompt in ("first", "second\nwith two lines", "first"):
         history.append(it.file, [Turn(1.0, "u", Request(prompt), "…")])
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
@@ -149,7 +108,7 @@ async def test_up_recalls_what_was_asked_and_down_comes_back(tmp_path: Path) -> 
 
 
 async def test_parameters_are_checked_and_sent(server: TextServer, tmp_path: Path) -> None:
-    it = Prompting(tmp_path, server.url)
+    it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.until(pilot, lambda: "ready" in it.line("#server"))
         await pilot.press("ctrl+t")
@@ -182,7 +141,7 @@ async def test_a_history_that_cannot_be_written_is_said_once_and_costs_no_answer
     server: TextServer, tmp_path: Path
 ) -> None:
     (tmp_path / "outputs").write_text("in the way")
-    it = Prompting(tmp_path, server.url)
+    it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.ask(pilot, "x")
         await it.until(pilot, lambda: "goes on" in it.text)
@@ -193,7 +152,7 @@ async def test_a_history_that_cannot_be_written_is_said_once_and_costs_no_answer
 
 
 async def test_nothing_is_sent_where_nobody_answers(tmp_path: Path) -> None:
-    it = Prompting(tmp_path, None)
+    it = Prompting(tmp_path, at(None), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.until(pilot, lambda: "loading" in it.line("#server"))
         await pilot.press("x", "ctrl+j")
@@ -201,41 +160,32 @@ async def test_nothing_is_sent_where_nobody_answers(tmp_path: Path) -> None:
 
 
 def test_who_answers_is_said_in_every_state() -> None:
-    def said(server: Any, servable: Any, waited: float | None, read: bool = True) -> str:
-        return "".join(text for text, _ in server_words(server, servable, waited, UNICODE, read=read))
+    def said(*runs: SeenRun, waited: float | None = None, **known: Any) -> str:
+        servers = dataclasses.replace(prompt_servers.servers_of(runs, Servers()), **known)
+        return "".join(text for text, _ in prompt_servers.words(servers, NEWEST, waited, UNICODE))
 
-    assert said(None, None, None, read=False) == "looking for a text server"
-    assert "1 shows what to start" in said(None, None, None)
-    assert "ctrl+r serves" in said(None, TRAINING, None)
-    assert "loading" in said(at(None).info, None, None)
-    assert "ready" in said(SERVER.info, None, None) and "http://127.0.0.1:8028" in said(
-        SERVER.info, None, None
-    )
-    assert "busy   3 s" in said(SERVER.info, None, 3.2)
+    assert said(read=False) == "looking for a text server"
+    assert "1 shows what to start" in said()
+    assert "ctrl+r serves" in said(TRAINING)
+    loading = said(at(None), progress=((SERVER.info.run, "building the model (6 of 8)"),))
+    assert "loading" in loading and "building the model (6 of 8)" in loading
+    assert "ready" in said(at("http://127.0.0.1:8028")) and "http://127.0.0.1:8028" in said(SERVER)
+    assert "busy   3 s" in said(SERVER, waited=3.2)
+    failed = dataclasses.replace(at(None).info, phase="failed", reason="No checkpoint was loaded.")
+    assert "failed: No checkpoint was loaded." in said(SeenRun(failed))
+    named = PromptSettings(url="gpu1:8000")
+    assert "ready   gpu1:8000" in said(settings=named)
+
+
+def test_a_server_says_which_checkpoint_answers() -> None:
+    info = dataclasses.replace(SERVER.info, title="tiny (server)", iteration=200)
+    assert prompt_servers.label(info) == "tiny (server, iteration 200)"
+    pinned = dataclasses.replace(info, title="tiny (server, iteration 200)")
+    assert prompt_servers.label(pinned) == "tiny (server, iteration 200)"
 
 
 def test_an_answer_of_blanks_can_be_seen() -> None:
-    assert "(3 blanks, nothing else)" in turn_text(Turn(1.0, "u", Request("x"), " \n "), UNICODE).plain
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"tokens": "0"}, "tokens is from 1"),
-        ({"temperature": "0"}, "temperature is from above 0"),
-        ({"temperature": "nan"}, "temperature is from above 0"),
-        ({"top_k": "2000"}, "top-k is from 0 to 1000"),
-        ({"top_p": "1.5"}, "top-p is from 0 to 1"),
-        ({"top_k": "4", "top_p": "0.5"}, "exclude each other"),
-        ({"seed": "1.5"}, "seed: '1.5' is not a whole number"),
-        ({"tokens": ""}, "tokens: '' is not"),
-    ],
-)
-def test_parameters_that_no_server_takes(changed: dict[str, str], said: str) -> None:
-    good = {"tokens": "64", "temperature": "1", "top_k": "0", "top_p": "0", "seed": ""}
-    assert request_of(good) == Request("")
-    with pytest.raises(Exception, match=said.replace("(", r"\(")):
-        request_of(good | changed)
+    assert "(3 blanks, nothing else)" in answer_text(Turn(1.0, "u", Request("x"), " \n "), UNICODE).plain
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -252,7 +202,7 @@ def test_prompt(
         ),
     ]
     monkeypatch.setattr(history, "read", lambda _path: turns)
-    it = Prompting(Path("/home/user/mdk"), "http://127.0.0.1:8028")
+    it = Prompting(Path("/home/user/mdk"), at("http://127.0.0.1:8028"), TRAINING)
 
     async def before(pilot: Pilot[Any]) -> None:
         await it.until(pilot, lambda: "lazy dog" in it.text and "ready" in it.line("#server"))

@@ -65,12 +65,13 @@ def test_no_history_yet(tmp_path: Path) -> None:
     assert history.read(tmp_path / "none.jsonl") == []
 
 
-def test_turns_are_found_by_words_of_prompt_and_answer_newest_first() -> None:
-    turns = [Turn(at, "u", Request(prompt), answer) for at, prompt, answer in
-             ((1.0, "The Cat", " sat"), (2.0, "a dog", " SAT down"), (3.0, "cat", ""))]  # fmt: skip
-    assert [turn.at for turn in history.found(turns, "sat")] == [2.0, 1.0]
-    assert [turn.at for turn in history.found(turns, "CAT sat")] == [1.0]
-    assert [turn.at for turn in history.found(turns, "")] == [3.0, 2.0, 1.0]
+def test_answers_to_one_question_belong_together() -> None:
+    one, two, three = (
+        Turn(1.0, "a", Request("x")),
+        Turn(1.0, "b", Request("x")),
+        Turn(2.0, "a", Request("x"), scored=True),
+    )
+    assert history.exchanges([one, two, three]) == [(one, two), (three,)]
 
 
 def test_nothing_in_an_answer_counts_as_markdown() -> None:

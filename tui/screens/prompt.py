@@ -1,301 +1,311 @@
-"""Prompt: who answers, the turns so far, and a field to write in."""
+"""Prompt: who answers, the questions so far, and a field to write in."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.binding import BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static, TextArea
 
-from backends.errors import UserError
 from backends.inference import history
 from backends.inference.history import Turn
-from backends.inference.megatron_api import MegatronClient
 from backends.inference.parameters import toggled_greedy, words
-from backends.inference.request import Completion, Request, complete
-from backends.text import clean
-from tui import run_actions
+from backends.inference.request import Request
+from backends.settings import PromptSettings, read_settings
+from backends.text import clean, clean_line
 from tui.background import in_background
-from tui.bridge import Bridge
-from tui.glyphs import Glyphs, glyphs
+from tui.glyphs import glyphs
+from tui.question import Question
+from tui.screens.choose import Choice, Chooser
 from tui.screens.parameters import ParametersScreen
 from tui.screens.place import PlaceScreen
-from tui.widgets.panel import Panel, Span
+from tui.screens.prompt_answerers import PromptAnswerers
+from tui.screens.prompt_files import PromptFiles
+from tui.screens.prompt_keys import KEYS
+from tui.widgets.answer_text import LEGEND, View, side_by_side
+from tui.widgets.exchanges import Exchanges, ExchangeView
+from tui.widgets.line import Line
+from tui.widgets.prompt_field import PromptField, Recalling
 
 if TYPE_CHECKING:
-    from backends.runs.catalog import RunInfo
     from backends.runs.watching import SeenRun
     from backends.workspace import Workspace
 
-DIM = "$foreground 55%"
-SHOWN = 50  # turns on the screen; the file has them all
-
-
-class Line(Panel, can_focus=False):
-    """One row of words."""
-
-    DEFAULT_CSS = "Line { height: 1; }"
-
-    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
-        super().__init__(id=id, ascii_only=ascii_only)
-        self._spans: tuple[Span, ...] = ()
-
-    def update(self, *spans: Span) -> None:
-        self._spans = spans
-        self.show()
-
-    def body(self, width: int, height: int) -> list[tuple[Span, ...]]:
-        return [self._spans]
-
-
-class PromptField(TextArea):
-    """Several lines; `up` in the first of them recalls what was asked before, `down` in the last comes back."""
-
-    class Recall(Message):
-        def __init__(self, step: int) -> None:
-            self.step = step
-            super().__init__()
-
-    def action_cursor_up(self, select: bool = False) -> None:
-        if self.cursor_at_first_line and not select:
-            self.post_message(self.Recall(1))
-        else:
-            super().action_cursor_up(select)
-
-    def action_cursor_down(self, select: bool = False) -> None:
-        if self.cursor_at_last_line and not select:
-            self.post_message(self.Recall(-1))
-        else:
-            super().action_cursor_down(select)
+ALTERNATIVES = 5  # likeliest tokens that are asked for at each place, where a server tells them
 
 
 class PromptScreen(PlaceScreen):
     WHERE = "Prompt"
+    AUTO_FOCUS = ""  # letters are keys once the field was left, also after a window over the screen
     CSS = """
-    PromptScreen #turns { height: 1fr; padding: 1 1 0 1; scrollbar-size-vertical: 1; }
-    PromptScreen PromptField { height: 5; border: round $foreground 25%; background: $background; padding: 0 1; }
-    PromptScreen PromptField:focus { border: round $primary; }
+    PromptScreen #second { display: none; }
+    PromptScreen.-two #second { display: block; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+j", "send", "send", id="prompt.send", tooltip="Send the prompt", priority=True),
-        Binding("ctrl+t", "parameters", "parameters", id="prompt.parameters", tooltip="Tokens, temperature, top-k, top-p, seed", priority=True),
-        Binding("ctrl+g", "greedy", "greedy", id="prompt.greedy", tooltip="Always the likeliest token, or sampling again", priority=True),
-        Binding("ctrl+o", "copy", "copy answer", id="prompt.copy", tooltip="Copy the newest answer", priority=True),
-        Binding("ctrl+r", "serve", "start a server", id="prompt.serve", tooltip="Serve the newest checkpoint; the command is shown first", priority=True),
-        Binding("i,enter", "write", "write", show=False, id="prompt.write", tooltip="Into the field"),
-        Binding("escape", "stop_waiting", "stop waiting", key_display="esc", id="prompt.cancel", tooltip="Wait no longer for the answer", priority=True),
-    ]  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     def __init__(self, workspace: Workspace, *, ascii_only: bool = False) -> None:
         super().__init__(workspace, ascii_only=ascii_only)
         self._file = workspace.outputs / "prompts.jsonl"
         self._turns: list[Turn] = []
-        self._parameters = Request("")
-        self._server: RunInfo | None = None
-        self._servable: SeenRun | None = None
-        self._asking: Bridge[Completion] | None = None
-        self._since = 0.0
-        self._recalled = 0  # how many prompts back the field shows; 0: what was written
-        self._written = ""
+        self._request = Request("")
+        self.answerers = PromptAnswerers(self)
+        self._question: Question | None = None
+        self._answer: ExchangeView | None = None
+        self._view: View = "plain"
+        self._recall = Recalling()
+        self._made_from: float | None = None  # what the text in the field was made from
+        self.files = PromptFiles(self)
 
     def content(self) -> Iterable[Widget]:
         yield Line(id="server", ascii_only=self.ascii_only)
-        with VerticalScroll(id="turns", can_focus=False):
-            yield Static("", id="text", markup=False)
+        yield Line(id="second", ascii_only=self.ascii_only)
+        yield Exchanges(self._render_turns, id="turns")
         yield Line(id="parameters", ascii_only=self.ascii_only)
-        field = PromptField(show_line_numbers=False, soft_wrap=True, id="field")
-        field.cursor_blink = False
-        yield field
+        yield PromptField(id="field")
 
     def on_mount(self) -> None:
-        self.query_one(PromptField).focus()
+        self.field.focus()
+        self._settings_came(PromptSettings())
         self._show_parameters()
-        self._show_server()
-        self.set_interval(1.0, self._tick)
+        self.set_interval(1.0, self.answerers.tick)
         in_background(self, lambda: history.read(self._file), self._history_came, self.mdk.tell_failure)
+        in_background(
+            self,
+            lambda: read_settings(self.workspace.settings).prompt,
+            self._settings_came,
+            self.mdk.tell_failure,
+        )
+
+    @property
+    def field(self) -> PromptField:
+        return self.query_one(PromptField)
+
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """All, oldest first."""
+        return self._turns
+
+    @property
+    def exchanges(self) -> Exchanges:
+        return self.query_one(Exchanges)
+
+    def _settings_came(self, settings: PromptSettings) -> None:
+        self.answerers.settings_came(settings)
+        self.field.enter_sends = settings.enter_sends
+        keys = ("enter", "ctrl+j") if settings.enter_sends else ("ctrl+j", "enter")
+        self.field.border_subtitle = Content(f"{keys[0]} sends, {keys[1]} begins a line")
+        self.refresh_bindings()
 
     # Who answers.
 
     def runs_changed(self, runs: tuple[SeenRun, ...]) -> None:
-        servers = [seen.info for seen in runs if seen.info.kind == "serve" and not seen.info.over]
-        self._server = next((info for info in servers if info.address), servers[0] if servers else None)
-        self._servable = next((seen for seen in runs if seen.checkpoint is not None), None)
-        self._show_server()
+        self.answerers.runs_came(runs)
         self.refresh_bindings()
 
-    def _show_server(self) -> None:
-        self.query_one("#server", Line).update(
-            *server_words(
-                self._server,
-                self._servable,
-                None if self._asking is None else time.monotonic() - self._since,
-                glyphs(self.ascii_only),
-                read=self.mdk.runs is not None,
-            )
-        )
+    @property
+    def asked_at(self) -> float | None:
+        """Since when an answer is waited for: s, monotonic."""
+        return None if self._question is None else self._question.began
 
-    def _tick(self) -> None:
-        if self._asking is not None:
-            self._show_server()
+    def action_answerer(self) -> None:
+        self.answerers.choose(second=False)
+
+    def action_compare(self) -> None:
+        self.answerers.choose(second=True)
 
     def action_serve(self) -> None:
-        if self._servable is not None and self._servable.info.save:
-            save = Path(self._servable.info.save)
-            run_actions.propose(
-                self.mdk,
-                lambda: run_actions.serve_prospect(self.workspace, save),
-                then=lambda run: self.mdk.tell(f"The text server {run.name} is loading."),
-            )
+        self.answerers.serve_newest()
 
     # Asking.
 
+    def on_prompt_field_send(self) -> None:
+        self.action_send()
+
     def action_send(self) -> None:
-        prompt = self.query_one(PromptField).text
-        if self._asking is not None:
-            self.mdk.tell("The server answers one request at a time: esc stops waiting.", warning=True)
-        elif self._server is None or not self._server.address:
-            self.mdk.tell("No server can answer yet; see the second line.", warning=True)
+        self.ask(self.field.text, parent=self._made_from)
+
+    def action_score(self) -> None:
+        self.ask(self.field.text, score=True)
+
+    def ask(
+        self, prompt: str, *, request: Request | None = None, parent: float | None = None, score: bool = False
+    ) -> bool:
+        """Whether it was sent; if not, it is said why, and nothing is lost."""
+        answerers = self.answerers.ready()
+        if self._question is not None:
+            why = "The server answers one request at a time: esc stops waiting."
+        elif len(answerers) < len(self.answerers.names):
+            why = "No server can answer yet; see the second line."
         elif not prompt.strip():
-            self.mdk.tell("The prompt is empty: write something to go on from.", warning=True)
+            why = "The prompt is empty: write something to go on from."
         else:
-            self._ask(MegatronClient(self._server.address), replace(self._parameters, prompt=prompt))
-
-    def _ask(self, client: MegatronClient, request: Request) -> None:
-        def turn(**what: object) -> Turn:
-            return Turn(time.time(), client.url, request, **what)  # pyright: ignore[reportArgumentType]
-
-        def answered(answer: Completion) -> None:
-            field = self.query_one(PromptField)
-            if field.text == request.prompt:
-                field.clear()
-            self._ended(turn(continuation=answer.continuation, seconds=answer.seconds, tokens_per_second=answer.tokens_per_second))  # fmt: skip
-
-        def refused(error: Exception) -> None:
-            """The prompt stays in the field."""
-            self._ended(
-                turn(error=str(error) if isinstance(error, UserError) else self.mdk.note_failure(error))
+            wanted = replace(
+                request or self._request, prompt=prompt, logprobs=True, alternatives=ALTERNATIVES
             )
+            self._question = Question(
+                self, answerers, wanted, self._heard, self.mdk.note_failure, parent=parent, score=score
+            )
+            self._answer = self.exchanges.add(self._question.turns)
+            self.answerers.show()
+            self.refresh_bindings()
+            return True
+        self.mdk.tell(why, warning=True)
+        return False
 
-        self._since = time.monotonic()
-        self._asking = in_background(self, lambda: complete(client, request), answered, refused)
-        self._show_server()
-        self.refresh_bindings()
+    def _heard(self, question: Question) -> None:
+        if question is not self._question or self._answer is None:
+            return
+        self._answer.show(question.turns)
+        self.exchanges.mark(None)
+        if not question.waiting:
+            self._ended(question)
 
-    def _ended(self, turn: Turn) -> None:
-        self._asking = None
-        self._recalled, self._written = 0, ""
-        self._turns.append(turn)
-        self._show_turns()
-        self._show_server()
+    def _ended(self, question: Question) -> None:
+        self._question = self._answer = None
+        self._recall, self._made_from = Recalling(), None
+        if question.answered and not question.turns[0].scored and self.field.text == question.request.prompt:
+            self.field.clear()
+        self._turns += question.turns
+        in_background(
+            self, lambda: history.append(self._file, question.turns), lambda _: None, self._history_failed
+        )
+        self.files.next()
+        self.answerers.show()
         self.refresh_bindings()
-        in_background(self, lambda: history.append(self._file, [turn]), lambda _: None, self._history_failed)
 
     def action_stop_waiting(self) -> None:
-        if self._asking is not None:
-            self._asking.close()
-            self._asking = None
-            self._show_server()
+        question, answer = self._question, self._answer
+        if question is None or answer is None:
+            return
+        self.files.forget()
+        question.close()
+        if any(turn.continuation for turn in question.turns):
+            self._ended(question)
+        else:
+            self.exchanges.drop(answer)
+            self._question = self._answer = None
+            self.answerers.show()
             self.refresh_bindings()
-            self.mdk.tell("No longer waiting. The server cannot be told: it goes on until it is done.")
+        self.mdk.tell("No longer waiting. Megatron-LM's server cannot be told: it goes on until it is done.")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "stop_waiting":
-            return self._asking is not None
+            return self._question is not None
         if action == "serve":
-            return self._server is None and self._servable is not None
+            return self.answerers.may_serve
+        if action == "write":
+            return not self.field.has_focus
+        if action == "send":
+            return not self.field.enter_sends
         return True
 
-    # Turns.
+    # Questions so far.
+
+    def _render_turns(self, turns: Sequence[Turn]) -> list[Content]:
+        return side_by_side(turns, glyphs(self.ascii_only), self._view)
 
     def _history_came(self, turns: list[Turn]) -> None:
         self._turns = turns + self._turns
-        self._show_turns()
+        self.exchanges.fill(history.exchanges(turns))
 
     def _history_failed(self, error: Exception) -> None:
         why = error.strerror if isinstance(error, OSError) else str(error)
         self.mdk.tell(f"The history cannot be written to {self._file}: {why}.", warning=True)
 
-    def _show_turns(self) -> None:
-        sign = glyphs(self.ascii_only)
-        text = Content("\n\n").join(turn_text(turn, sign) for turn in self._turns[-SHOWN:])
-        self.query_one("#text", Static).update(text)
-        self.query_one("#turns", VerticalScroll).scroll_end(animate=False)
+    def action_mark(self, step: int) -> None:
+        self.exchanges.mark(step)
+
+    def action_view(self, view: View) -> None:
+        self._view = "plain" if self._view == view else view
+        self.exchanges.redraw()
+        self._show_parameters()
+
+    def action_tokens(self) -> None:
+        from tui.screens.details import Details
+        from tui.screens.tokens import token_table
+
+        if turns := self.exchanges.marked:
+            self.app.push_screen(Details("tokens", token_table(turns), self.copy_text))
 
     def action_copy(self) -> None:
+        marked = [turn.continuation for turn in self.exchanges.marked or () if turn.continuation]
+        newest = (turn.continuation for turn in reversed(self._turns) if turn.continuation)
+        answer = "\n\n".join(marked) or next(newest, "")
+        if answer:
+            self.copy_text(clean(answer))
+        else:
+            self.mdk.tell("There is no answer yet.")
+
+    def copy_text(self, text: str) -> None:
         from tui.widgets.clipboard import copy
 
-        answer = next((turn.continuation for turn in reversed(self._turns) if turn.continuation), None)
-        self.mdk.tell(copy(self.app, clean(answer)) if answer else "There is no answer yet.")
+        self.mdk.tell(copy(self.app, text))
+
+    def action_again(self) -> None:
+        if turns := self.exchanges.marked:
+            asked = turns[0].request
+            if asked.greedy:
+                self.mdk.tell("Greedy gives the same answer again: ctrl+g samples.", warning=True)
+            request = replace(asked, seed=None if asked.seed is None else asked.seed + 1)
+            self.ask(asked.prompt, request=request, parent=turns[0].at, score=turns[0].scored)
+
+    def action_edit(self) -> None:
+        if turns := self.exchanges.marked:
+            self._write(turns[0].prompt, turns[0].at)
+
+    def action_branch(self) -> None:
+        if turns := self.exchanges.marked:
+            self._write(turns[0].prompt + turns[0].continuation, turns[0].at)
+
+    def _write(self, text: str, parent: float | None) -> None:
+        self._made_from = parent
+        self.field.text = clean(text)
+        self.field.move_cursor(self.field.document.end)
+        self.field.focus()
+
+    def action_search(self) -> None:
+        turns = {str(at): turn for at, turn in enumerate(self._turns)}
+        listed = [
+            Choice(key, clean_line(turn.prompt + turn.continuation, 300), turn.answered_by)
+            for key, turn in reversed(turns.items())
+        ]
+        self.app.push_screen(
+            Chooser("asked before", listed),
+            lambda key: self._write(turns[key].prompt, turns[key].at) if key else None,
+        )
+
+    def action_file(self) -> None:
+        self.files.ask_for_file()
+
+    def action_export(self) -> None:
+        self.files.export()
 
     def on_prompt_field_recall(self, message: PromptField.Recall) -> None:
         prompts = list(dict.fromkeys(turn.prompt for turn in reversed(self._turns) if turn.prompt))
-        wanted = min(max(self._recalled + message.step, 0), len(prompts))
-        if wanted == self._recalled:
-            return
-        field = self.query_one(PromptField)
-        if self._recalled == 0:
-            self._written = field.text
-        self._recalled = wanted
-        field.text = clean(prompts[wanted - 1]) if wanted else self._written
-        field.move_cursor(field.document.end)
+        text = self._recall.step(message.step, prompts, self.field.text)
+        if text is not None:
+            self._write(text, None)
 
     # Parameters.
 
     def action_write(self) -> None:
-        self.query_one(PromptField).focus()
+        self.field.focus()
 
     def action_greedy(self) -> None:
-        self._set_parameters(toggled_greedy(self._parameters))
+        self._set_parameters(toggled_greedy(self._request))
 
     def action_parameters(self) -> None:
-        self.app.push_screen(ParametersScreen(self._parameters), self._set_parameters)
+        self.app.push_screen(ParametersScreen(self._request), self._set_parameters)
 
     def _set_parameters(self, chosen: Request | None) -> None:
         if chosen is not None:
-            self._parameters = chosen
+            self._request = chosen
             self._show_parameters()
 
     def _show_parameters(self) -> None:
         dot = glyphs(self.ascii_only).dot
-        self.query_one("#parameters", Line).update((words(self._parameters, dot), "dim"))
-
-
-def server_words(
-    server: RunInfo | None, servable: SeenRun | None, waited: float | None, sign: Glyphs, *, read: bool
-) -> tuple[Span, ...]:
-    """Who answers and how it does: `waited` s for an answer, None when nobody asks."""
-    if server is None and not read:
-        return (("looking for a text server", "dim"),)
-    if server is None:
-        offer = "ctrl+r serves the newest checkpoint" if servable else "1 shows what to start first"
-        return ((f"{sign.waiting} no text server runs: ", "warning"), (offer, "text"))
-    if not server.address:
-        words = f"   {server.title}: it answers once its checkpoint is loaded"
-        return ((f"{sign.waiting} loading", "info"), (words, "dim"))
-    state: Span = (
-        (f"{sign.running} ready", "good")
-        if waited is None
-        else (f"{sign.waiting} busy {waited:3.0f} s", "warning")
-    )
-    return (state, (f"   {server.title}", "text"), (f"   {server.address}   {server.load or ''}", "dim"))
-
-
-def turn_text(turn: Turn, sign: Glyphs) -> Content:
-    """Prompt dim, continuation bright, an error in words; as text, whatever it looks like."""
-    prompt = (clean(turn.prompt), DIM)
-    if turn.error:
-        return Content.assemble(prompt, (f"\n{sign.failed} {clean(turn.error)}", "$text-error"))
-    continuation = clean(turn.continuation)
-    if not continuation.strip():  # an answer that cannot be seen looks like none
-        continuation = f"\n({len(continuation)} blanks, nothing else)"
-    rate = f" {sign.dot} {turn.tokens_per_second:.0f} tokens/s" if turn.tokens_per_second else ""
-    below = f"\n{turn.seconds:.1f} s{rate} {sign.dot} {words(turn.request, sign.dot)}"
-    return Content.assemble(prompt, continuation, (below, f"{DIM} italic"))
+        meaning = LEGEND if self._view != "plain" else ()
+        self.query_one("#parameters", Line).update((words(self._request, dot), "dim"), *meaning)

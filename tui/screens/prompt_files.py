@@ -1,0 +1,83 @@
+"""Prompts from a file, asked one after the other, and the questions so far written as Markdown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tui.background import in_background
+
+if TYPE_CHECKING:
+    from tui.screens.prompt import PromptScreen
+
+
+class PromptFiles:
+    """What a Prompt screen does with files. The queue goes on after a refusal, and is forgotten when waiting is stopped."""
+
+    def __init__(self, screen: PromptScreen) -> None:
+        self._screen = screen
+        self._queue: list[str] = []
+        self._total = 0
+
+    @property
+    def words(self) -> str:
+        """ "prompt 3 of 10   ", while a file is being asked."""
+        return f"prompt {self._total - len(self._queue)} of {self._total}   " if self._total else ""
+
+    def ask_for_file(self) -> None:
+        from backends.inference.prompts_file import read_prompts
+        from tui.screens.one_line import OneLine
+
+        def named(name: str | None) -> None:
+            if name:
+                path = self._path(name)
+                in_background(
+                    self._screen, lambda: read_prompts(path), self._came, self._screen.mdk.tell_failure
+                )
+
+        note = 'One prompt a line, or .jsonl with a "prompt" or "text" each. All are asked with the same parameters.'
+        self._screen.app.push_screen(OneLine("prompts from a file", note), named)
+
+    def _came(self, prompts: list[str]) -> None:
+        self._queue, self._total = prompts, len(prompts)
+        self.next()
+
+    def next(self) -> None:
+        """Ask the next one; to be called whenever a question has ended."""
+        if not self._queue or not self._screen.ask(self._queue.pop(0)):
+            self.forget()
+
+    def forget(self) -> None:
+        self._queue, self._total = [], 0
+
+    def export(self) -> None:
+        from tui.screens.one_line import OneLine
+
+        default = self._screen.workspace.outputs / f"prompts-{datetime.now():%Y-%m-%d-%H%M}.md"
+        note = "All questions and answers, as Markdown. A file that is there already is not written over."
+        self._screen.app.push_screen(OneLine("export", note, str(default)), self._write)
+
+    def _write(self, name: str | None) -> None:
+        from backends.inference.markdown import as_markdown
+
+        if not name:
+            return
+        path, turns = self._path(name), list(self._screen.turns)
+
+        def write() -> int:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8", errors="replace") as file:
+                return file.write(as_markdown(turns))
+
+        def failed(error: Exception) -> None:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            self._screen.mdk.tell(f"{path} was not written: {why}.", warning=True)
+
+        in_background(
+            self._screen, write, lambda _: self._screen.mdk.tell(f"{len(turns)} answers in {path}."), failed
+        )
+
+    def _path(self, name: str) -> Path:
+        """As the user wrote it; a relative one begins in the workspace."""
+        return self._screen.workspace.root / Path(name).expanduser()

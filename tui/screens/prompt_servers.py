@@ -1,0 +1,161 @@
+"""Who can answer a prompt: the servers among the runs, the one that the settings name, and how each does, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backends.inference.connect import connect
+from backends.inference.megatron_api import MegatronClient
+from backends.settings import PromptSettings
+from tui.glyphs import Glyphs
+from tui.question import Answerer
+from tui.screens.choose import Choice
+from tui.widgets.panel import Span
+
+if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
+    from backends.runs.checkpoints import Checkpoint
+    from backends.runs.watching import SeenRun
+
+NEWEST, NOBODY, SERVE = "newest", "nobody", "serve"
+SERVABLE = 3  # training runs whose checkpoints are offered
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What is known of all text servers at one moment.
+
+    `running` are the workspace's that are not over, newest first; `failed` is its newest server, if that failed.
+    `progress`: how far one that is loading has come, by its run. `read` is false until the runs were looked at once.
+    """
+
+    running: tuple[RunInfo, ...] = ()
+    failed: RunInfo | None = None
+    trained: tuple[SeenRun, ...] = ()  # runs with a checkpoint, newest first
+    settings: PromptSettings = field(default_factory=PromptSettings)
+    progress: tuple[tuple[str, str], ...] = ()
+    read: bool = False
+
+    def named(self, name: str) -> Answerer | RunInfo | None:
+        """Who is meant: an Answerer can be asked, a RunInfo is still loading, None is not there."""
+        if name == NEWEST:
+            if self.settings.url:
+                return self._at(self.settings.url)
+            ready = next((info for info in self.running if info.address), None)
+            found = ready or next(iter(self.running), None)
+        elif name == self.settings.url and name:
+            return self._at(name)
+        else:
+            found = next((info for info in self.running if info.run == name), None)
+        return self._of(found) if found is not None and found.address else found
+
+    def _at(self, url: str) -> Answerer:
+        return Answerer(url, url, lambda: connect(url, 60 * self.settings.wait_minutes))
+
+    def _of(self, info: RunInfo) -> Answerer:
+        address = info.address or ""
+        return Answerer(
+            address, label(info), lambda: MegatronClient(address, 60 * self.settings.wait_minutes)
+        )
+
+    @property
+    def loading(self) -> tuple[RunInfo, ...]:
+        return tuple(info for info in self.running if not info.address)
+
+
+def servers_of(runs: Sequence[SeenRun], before: Servers) -> Servers:
+    """What the runs say now; the settings and what was read of logs stay as they were."""
+    served = [seen.info for seen in runs if seen.info.kind == "serve"]
+    newest = next(iter(served), None)
+    return Servers(
+        running=tuple(info for info in served if not info.over),
+        failed=newest if newest is not None and newest.phase == "failed" else None,
+        trained=tuple(seen for seen in runs if seen.checkpoint is not None),
+        settings=before.settings,
+        progress=before.progress,
+        read=True,
+    )
+
+
+def label(info: RunInfo) -> str:
+    """ "gpt3-7b: the recipe (server, iteration 200)"."""
+    if info.iteration is None or f"iteration {info.iteration}" in info.title:
+        return info.title
+    return f"{info.title.removesuffix(')')}, iteration {info.iteration})" if info.title.endswith("(server)") else f"{info.title}, iteration {info.iteration}"  # fmt: skip
+
+
+def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tuple[Span, ...]:
+    """Who is asked and how they do. `waited`: s for an answer, None when nobody asks."""
+    who = servers.named(name)
+    if isinstance(who, Answerer):
+        state: Span = (
+            (f"{sign.running} ready", "good")
+            if waited is None
+            else (f"{sign.waiting} busy {waited:3.0f} s", "warning")
+        )
+        return (state, (f"   {who.name}", "text"), (f"   {who.url}" if who.url != who.name else "", "dim"))
+    if who is not None:
+        stage = dict(servers.progress).get(who.run, "")
+        return (
+            (f"{sign.waiting} loading", "info"),
+            (f"   {stage}" if stage else "", "text"),
+            (f"   {who.title}: it answers once its checkpoint is loaded", "dim"),
+        )
+    if not servers.read:
+        return (("looking for a text server", "dim"),)
+    if servers.failed is not None:
+        why = servers.failed.reason or "see its log"
+        return ((f"{sign.failed} the text server {servers.failed.run} failed: ", "error"), (why, "text"))
+    offer = "ctrl+r serves the newest checkpoint" if servers.trained else "1 shows what to start first"
+    return ((f"{sign.waiting} no text server runs: ", "warning"), (offer, "text"))
+
+
+def choices(
+    servers: Servers, found: Sequence[tuple[SeenRun, Sequence[Checkpoint]]], *, second: bool
+) -> list[Choice]:
+    """Who may answer: ready servers, those that load, and checkpoints that could be served. `second`: beside another."""
+    listed = (
+        [Choice(NOBODY, "nobody: one answer a question")]
+        if second
+        else [Choice(NEWEST, "the newest that can answer")]
+    )
+    if servers.settings.url:
+        listed.append(Choice(servers.settings.url, servers.settings.url, "from the settings"))
+    listed += [Choice(info.run, label(info), info.address or "loading") for info in servers.running]
+    for seen, checkpoints in found:
+        listed += [
+            Choice(
+                f"{SERVE}\n{Path(each.path).parent}\n{each.iteration}",
+                f"serve iteration {each.iteration}",
+                seen.info.title,
+            )
+            for each in checkpoints
+            if each.complete and isinstance(each.iteration, int)
+        ]
+    return listed
+
+
+def servable(trained: Sequence[SeenRun]) -> list[tuple[SeenRun, list[Checkpoint]]]:
+    """The checkpoints of the newest runs, from disk."""
+    from backends.runs.checkpoints import checkpoints
+
+    return [(seen, checkpoints(Path(save))) for seen, save in _saves(trained)]
+
+
+def _saves(trained: Sequence[SeenRun]) -> Iterator[tuple[SeenRun, str]]:
+    known: set[str] = set()
+    for seen in trained:
+        if seen.info.save and seen.info.save not in known and len(known) < SERVABLE:
+            known.add(seen.info.save)
+            yield seen, seen.info.save
+
+
+def look_at_logs(servers: Servers) -> tuple[tuple[str, str], ...]:
+    """How far each server that loads has come, from its log."""
+    from backends.inference.readiness import loading_words
+    from backends.runs.folder import RunFolder
+
+    return tuple((info.run, loading_words(RunFolder(info.path).log)) for info in servers.loading)
