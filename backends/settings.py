@@ -78,12 +78,31 @@ class PromptSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """[slurm]: what a job asks for; "" leaves it to the site."""
+
+    nodes: int = 1
+    gpus_per_node: int = 8
+    time: str = ""  # as sbatch takes it: "2-12:00:00"
+    account: str = ""
+    partition: str = ""
+    reservation: str = ""
+    options: tuple[str, ...] = ()  # more options of sbatch, such as "--qos=high"
+    inside: str = "mpirun"  # what starts the ranks in the job: mpirun or srun
+    srun_options: tuple[str, ...] = ()
+    save_minutes: float = 10.0  # so long before the time limit it is told to save; 0: never
+    requeue: bool = True  # saved before the time limit, or preempted: queue up again and go on
+    poll_seconds: float = 5.0  # between two questions to the controller
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
     image: ImageSettings = field(default_factory=ImageSettings)
     mpi: MpiSettings = field(default_factory=MpiSettings)
     data: DataSettings = field(default_factory=DataSettings)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
     notify: NotifySettings = field(default_factory=NotifySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)
 

@@ -43,12 +43,9 @@ def prospect_of(workspace: Workspace, plan: RunPlan, title: str, shell: str) -> 
     from backends.launch.start import start
 
     command = commands(plan, workspace)
-    lines = [
-        f"cd {shlex.quote(command.cwd)}",
-        *(f"export {k}={shlex.quote(v)}" for k, v in command.env.items()),
-    ]
-    text = "\n".join([*lines, shlex.join(command.argv)])
-    return Prospect(title, shell, text, tuple(problems(plan, workspace)), lambda: start(plan, workspace))
+    return Prospect(
+        title, shell, command.shell(), tuple(problems(plan, workspace)), lambda: start(plan, workspace)
+    )
 
 
 def resume_prospect(workspace: Workspace, save: Path) -> Prospect:

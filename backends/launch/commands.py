@@ -7,20 +7,21 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.facts import Facts, gather
-from backends.launch.launcher import Command, Launcher
+from backends.launch.launcher import Command, ProcessLauncher
 from backends.launch.local import Local
 from backends.launch.mpirun import Mpirun
 from backends.launch.site_checks import check_site
+from backends.launch.slurm import Slurm
 from backends.models.layout import check as check_layout
 from backends.models.problem import Problem
 from backends.runs.plan import RunPlan
 from backends.runs.resuming import load_problems
 from backends.workspace import Workspace
 
-LAUNCHERS: dict[str, Launcher] = {"local": Local(), "mpirun": Mpirun()}
+LAUNCHERS: dict[str, ProcessLauncher | Slurm] = {"local": Local(), "mpirun": Mpirun(), "slurm": Slurm()}
 
 
-def launcher_of(plan: RunPlan) -> Launcher:
+def launcher_of(plan: RunPlan) -> ProcessLauncher | Slurm:
     """Raises UserError when there is no such launcher."""
     if plan.launcher not in LAUNCHERS:
         known = ", ".join(LAUNCHERS)

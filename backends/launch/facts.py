@@ -18,12 +18,14 @@ from typing import TypeVar
 
 from backends.errors import UserError
 from backends.launch.mpirun import GPT2_TOKENIZER, vocabulary
+from backends.launch.slurm import shape
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
 from backends.models.layout_checks import Resources
 from backends.runs.arguments import data_prefixes, value_of
 from backends.runs.catalog import run_folders
 from backends.runs.plan import RunPlan
 from backends.runs.watching import newest_values
+from backends.settings import read_settings
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace
 
@@ -57,6 +59,7 @@ class Facts:
     disk_free: int | None = None  # bytes, where the plan saves
     gpus: tuple[GpuReading, ...] | None = None
     measured: Measured | None = None
+    tasks: int | None = None  # processes of a node, where a batch system gives the nodes
 
     def resources(self, plan: RunPlan) -> Resources:
         """As the checks of the layout want it."""
@@ -68,7 +71,7 @@ class Facts:
         return Resources(
             gpus=plan.processes,
             gpu_memory=min(memory) if memory else None,
-            gpus_per_node=max(1, plan.processes // max(1, len(plan.hosts))),
+            gpus_per_node=self.tasks or max(1, plan.processes // max(1, len(plan.hosts))),
             data_tokens=sum(filter(None, tokens)) if tokens and all(tokens) else None,
             data_dtype=dtypes.pop() if len(dtypes) == 1 else None,
             fewest_documents=min(documents) if documents else None,
@@ -78,14 +81,14 @@ class Facts:
 
     def chosen(self, plan: RunPlan) -> tuple[GpuReading, ...]:
         """The GPUs of this machine that the plan would use; the first ones when it names none."""
-        here = self.gpus or ()
+        here = () if self.tasks else self.gpus or ()
         if plan.gpus is not None:
             return tuple(gpu for gpu in here if gpu.index in plan.gpus)
         return here if plan.hosts else here[: plan.processes]
 
 
 def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | None = None) -> Facts:
-    """All but the GPUs, which take seconds to ask: `gpus` are those of `read_gpus`. Never fails."""
+    """All but the GPUs, which take seconds to ask: `gpus` are those of `read_gpus`. Raises UserError for settings that cannot be read."""
     megatron = plan.trainer == "megatron"
     prefixes = data_prefixes(plan.arguments) if megatron else ()
     return Facts(
@@ -95,6 +98,9 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
         disk_free=_disk_free(Path(plan.save)) if plan.save else None,
         gpus=gpus if plan.trainer != "demo" else None,
         measured=measured_throughput(plan, workspace) if megatron else None,
+        tasks=shape(plan, read_settings(workspace.settings).slurm).tasks
+        if plan.launcher == "slurm"
+        else None,
     )
 
 

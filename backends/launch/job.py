@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from backends.launch.launcher import Command
 from backends.runs.folder import RunFolder
@@ -22,6 +23,42 @@ WRAPPER = Path(__file__).with_name("wrapper.py")
 START_LIMIT = 30.0  # s for the wrapper to say the pid of the job
 
 
+class RunningJob(Protocol):
+    """A job in a supervisor's hands, wherever it runs. `main` and `leader` are its processes, if it is one of this machine."""
+
+    main: Process | None
+    leader: Process | None
+
+    def lives(self) -> bool: ...
+    def wait(self, seconds: float) -> None:
+        """Until it may have ended, at most `seconds`."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stands in a queue, for the first time or again."""
+        ...
+
+    @property
+    def note(self) -> str | None:
+        """What its reader should know while it lives, or why it ended, where its processes do not tell."""
+        ...
+
+    def exit(self) -> JobExit | None:
+        """How it ended; None when nobody saw it."""
+        ...
+
+    def processes(self) -> list[Process]:
+        """Those of this machine."""
+        ...
+
+    def ask_to_save(self) -> None:
+        """Ask it to save and exit."""
+        ...
+
+    def signal_all(self, number: int) -> None: ...
+
+
 @dataclass(slots=True)
 class Job:
     """A started job. `main` is the trainer, `leader` the wrapper that leads its session."""
@@ -30,7 +67,21 @@ class Job:
     mark: str
     main: Process | None
     leader: Process | None
+    stop_gracefully: Callable[[Process], None]
     wrapper: subprocess.Popen[bytes] | None = None  # None when it was adopted: then it is nobody's child
+
+    @property
+    def waits(self) -> bool:
+        return False
+
+    @property
+    def note(self) -> str | None:
+        return None
+
+    def ask_to_save(self) -> None:
+        if self.main is not None:
+            with contextlib.suppress(OSError):  # it ended by itself just now
+                self.stop_gracefully(self.main)
 
     def lives(self) -> bool:
         """Whether the wrapper, or failing that the trainer, still runs."""
@@ -72,7 +123,13 @@ class Job:
                 os.kill(process.pid, number)
 
 
-def start_job(folder: RunFolder, command: Command, mark: str, environment: Mapping[str, str]) -> Job:
+def start_job(
+    folder: RunFolder,
+    command: Command,
+    mark: str,
+    environment: Mapping[str, str],
+    stop_gracefully: Callable[[Process], None],
+) -> Job:
     """Start `command` in a new session, its output straight to output.log. Raises OSError when that cannot be done."""
     reader, writer = os.pipe()
     output = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -103,4 +160,4 @@ def start_job(folder: RunFolder, command: Command, mark: str, environment: Mappi
         wrapper.wait()
         raise OSError("the job's wrapper did not start; see output.log")
     main = find_process(int(said))
-    return Job(folder, mark, main, leader, wrapper)
+    return Job(folder, mark, main, leader, stop_gracefully, wrapper)

@@ -15,18 +15,23 @@ from backends.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`env` is what is added to the environment; `cwd` is absolute."""
+    """`env` is what is added to the environment; `cwd` is absolute. `batch` is the script that a batch system is given."""
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
+    batch: str = ""
 
     def shell(self) -> str:
-        """The same as typed by hand: where, what is added to the environment, the command."""
+        """The same as typed by hand: where, what is added to the environment, the command; then its batch script."""
+        if self.batch:
+            return f"cd {shlex.quote(self.cwd)}\n{shlex.join(self.argv)} command.sh\n\n{self.batch}"
         return "\n".join([f"cd {shlex.quote(self.cwd)}", *self._exports(), shlex.join(self.argv)])
 
     def script(self, title: str) -> str:
-        """The same as a program."""
+        """The same as a program; a batch script is one."""
+        if self.batch:
+            return self.batch
         safe = " ".join(title.split())
         where = f"cd {shlex.quote(self.cwd)} || exit 1"
         return "\n".join(
@@ -51,6 +56,10 @@ class Launcher(Protocol):
     def term_saves(self, plan: RunPlan) -> bool:
         """Whether TERM makes the job save: then a stop that must not save cannot begin with it."""
         ...
+
+
+class ProcessLauncher(Launcher, Protocol):
+    """One whose job is a process of this machine."""
 
     def stop_gracefully(self, job: Process) -> None:
         """Ask the job's main process to save and exit. Raises OSError."""

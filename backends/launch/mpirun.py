@@ -18,7 +18,7 @@ from backends.models.problem import Problem
 from backends.runs.arguments import value_of, without, words_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK, Process
-from backends.settings import read_settings
+from backends.settings import Settings, read_settings
 from backends.workspace import Workspace
 
 SCRIPTS = {"train": "examples/gpt3/train_gpt3_7b_mpi.sh", "serve": "examples/gpt3/inference_gpt3_7b_mpi.sh"}
@@ -78,20 +78,23 @@ class Mpirun:
         if plan.hosts:
             words += ["--host", ",".join(plan.hosts)]
             if "--map-by" not in words:
-                words += [
-                    "--map-by",
-                    "slot",
-                ]  # core_r0.8.0 takes GPU = rank mod GPUs: a node's ranks must follow each other
+                # core_r0.8.0 takes GPU = rank mod GPUs: the ranks of a node must follow each other
+                words += ["--map-by", "slot"]
             carried = [MARK, *(name for name in env if not name.startswith("OMPI_"))]
             words += [word for name in carried for word in ("-x", name)]
         elif plan.processes > self.cpus // 2 and "--oversubscribe" not in words:
             words.append("--oversubscribe")  # Open MPI counts cores, which may be half of the CPUs
+        words += self.inside(plan, workspace, settings)
+        cwd = workspace.root if plan.trainer == "demo" else workspace.megatron
+        return Command(tuple(words), str(cwd), env)
+
+    def inside(self, plan: RunPlan, workspace: Workspace, settings: Settings) -> list[str]:
+        """What each rank runs: the trainer, in the image if there is one."""
+        words: list[str] = []
         if plan.image is not None:
             program = find_singularity(settings.image, self.find) or "singularity"
             words += exec_words(plan, workspace, settings.image, program, gpus=plan.trainer != "demo")
-        words += _demo_words(plan) if plan.trainer == "demo" else _script_words(plan, workspace)
-        cwd = workspace.root if plan.trainer == "demo" else workspace.megatron
-        return Command(tuple(words), str(cwd), env)
+        return words + (_demo_words(plan) if plan.trainer == "demo" else _script_words(plan, workspace))
 
     def _environment(self, plan: RunPlan) -> dict[str, str]:
         env: dict[str, str] = {}

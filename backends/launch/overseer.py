@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 
-from backends.launch.job import Job
+from backends.launch.job import RunningJob
 from backends.launch.launcher import Launcher
 from backends.launch.sidecars import Sidecar
 from backends.launch.stopping import Deed, Stop
@@ -86,7 +86,7 @@ class Overseer:
         folder: RunFolder,
         plan: RunPlan,
         launcher: Launcher,
-        job: Job,
+        job: RunningJob,
         state_file: StateFile,
         sidecars: Sequence[Sidecar] = (),
     ) -> None:
@@ -176,9 +176,7 @@ class Overseer:
 
     def _act(self, deed: Deed) -> None:
         if deed == "ask":
-            if self._job.main is not None:
-                with contextlib.suppress(OSError):  # it ended by itself just now
-                    self._launcher.stop_gracefully(self._job.main)
+            self._job.ask_to_save()
         else:
             self._job.signal_all(signal.SIGTERM if deed == "term" else signal.SIGKILL)
 
@@ -195,7 +193,8 @@ class Overseer:
         unsure = (
             self._plan.kind == "serve" and bool(self._plan.load) and not signs.loaded
         )  # never called ready
-        phase: Phase = "stopping" if self._stop else "running" if signs.working and not unsure else "starting"
+        working = signs.working and not unsure and not self._job.waits
+        phase: Phase = "stopping" if self._stop else "running" if working else "starting"
         return dataclasses.replace(
             self._first,
             phase=phase,
@@ -204,6 +203,7 @@ class Overseer:
             iteration=signs.loaded_iteration if self._plan.kind == "serve" else signs.iteration,
             train_iters=signs.train_iters,
             reason=self._reason or (NOT_LOADED if unsure and signs.address else None),
+            note=self._job.note,
             stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
             signs=dataclasses.replace(signs),
         )
@@ -220,7 +220,8 @@ class Overseer:
         return dataclasses.replace(
             self._present(time.monotonic()),
             phase=end.phase,
-            reason=end.reason,
+            reason=end.reason if end.phase == "finished" or stopped else self._job.note or end.reason,
+            note=None,
             stopping=None,
             ended=iso(moment),
             exit_code=job_exit.exit_code if job_exit else None,

@@ -13,7 +13,7 @@ from backends.launch.image import workspace_image
 from backends.runs.arguments import flatten, group_arguments, int_of
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import absolute
-from backends.settings import Settings, read_settings
+from backends.settings import Settings, SlurmSettings, read_settings
 from backends.workspace import Workspace
 
 SPLIT = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size")
@@ -63,7 +63,7 @@ def placed(
     image = absolute(wish.image) if wish.image else None
     if image is None and plan.trainer != "demo":
         image = workspace_image(workspace, settings.image)
-    processes = wish.processes or _processes(plan, hosts, present)
+    processes = wish.processes or _processes(plan, hosts, present, settings.slurm)
     return dataclasses.replace(
         plan,
         hosts=hosts,
@@ -113,13 +113,15 @@ def _found(word: str, folders: Sequence[Path]) -> str:
     return word
 
 
-def _processes(plan: RunPlan, hosts: tuple[str, ...], present: int | None) -> int:
+def _processes(plan: RunPlan, hosts: tuple[str, ...], present: int | None, slurm: SlurmSettings) -> int:
     """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen or is there."""
     if plan.trainer == "server":
         tensor, pipeline = (int_of(plan.arguments, flag) or 1 for flag in SPLIT)
         return tensor * pipeline
     if plan.launcher == "local":
         return plan.processes
+    if plan.launcher == "slurm" and plan.trainer != "demo":
+        return max(slurm.nodes, 1) * (len(plan.gpus) if plan.gpus else max(slurm.gpus_per_node, 1))
     if hosts:
         return sum(int(host.partition(":")[2] or 1) for host in hosts)
     if plan.gpus:

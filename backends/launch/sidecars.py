@@ -107,7 +107,8 @@ def sidecars_of(
     """Those of a run that is in `state`. What cannot be had is said and left out."""
     sidecars: list[Sidecar] = []
     try:
-        sidecars.append(Telemetry(TelemetryRecorder(folder.telemetry, Collector(INTERVAL))))
+        if plan.launcher != "slurm":  # the GPUs of this machine are not the job's
+            sidecars.append(Telemetry(TelemetryRecorder(folder.telemetry, Collector(INTERVAL))))
     except OSError as error:
         say(f"no telemetry: {error.strerror}")
     try:

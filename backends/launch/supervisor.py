@@ -22,9 +22,10 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.files import hold_lock
 from backends.launch.commands import commands, launcher_of
-from backends.launch.job import Job, start_job
+from backends.launch.job import Job, RunningJob, start_job
 from backends.launch.overseer import Overseer, StateFile, iso
 from backends.launch.sidecars import sidecars_of
+from backends.launch.slurm import Slurm
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK, find_process, session_of_mark, this_machine
@@ -77,25 +78,33 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
         job, first = _start(folder, plan, workspace, dataclasses.replace(first, started=iso(time.time())))
     else:
         first = dataclasses.replace(state, supervisor=me, heartbeat=time.time())
-        job, first = _adopt(folder, first)
+        job, first = _adopt(folder, plan, workspace, first)
     state_file = StateFile(folder, first, say)
     state_file.write(first)
     sidecars = sidecars_of(folder, plan, workspace, first, say)
     return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars)
 
 
-def _start(folder: RunFolder, plan: RunPlan, workspace: Workspace, first: RunState) -> tuple[Job, RunState]:
+def _start(
+    folder: RunFolder, plan: RunPlan, workspace: Workspace, first: RunState
+) -> tuple[RunningJob, RunState]:
+    launcher, command = launcher_of(plan), commands(plan, workspace)
     try:
         folder.write_state(first)  # before the job: its mark must be known whatever happens to us
         environment = {name: value for name, value in os.environ.items() if name != MARK}
-        job = start_job(folder, commands(plan, workspace), first.mark, environment)
-    except (OSError, ValueError) as error:
+        if isinstance(launcher, Slurm):
+            job = launcher.submit(folder, command, first.mark, environment, workspace)
+        else:
+            job = start_job(folder, command, first.mark, environment, launcher.stop_gracefully)
+    except (OSError, ValueError, UserError) as error:
         what = (error.strerror if isinstance(error, OSError) else None) or str(error)
         ended = dataclasses.replace(
             first, phase="failed", reason=f"It could not be started: {what}", ended=first.started
         )
         with contextlib.suppress(OSError):
             folder.write_state(ended)
+        if isinstance(error, UserError):
+            raise
         raise UserError(
             f"The run in {folder.path} could not be started: {what}.",
             "Check the space and permissions there.",
@@ -103,12 +112,18 @@ def _start(folder: RunFolder, plan: RunPlan, workspace: Workspace, first: RunSta
     return job, dataclasses.replace(first, job=job.main, leader=job.leader)
 
 
-def _adopt(folder: RunFolder, state: RunState) -> tuple[Job, RunState]:
+def _adopt(
+    folder: RunFolder, plan: RunPlan, workspace: Workspace, state: RunState
+) -> tuple[RunningJob, RunState]:
+    launcher = launcher_of(plan)
+    if isinstance(launcher, Slurm):
+        say("adopted: the supervisor before was gone")
+        return launcher.adopt(folder, workspace), dataclasses.replace(state, machine=this_machine())
     if state.leader is None and state.job is None:
         leader, main_process = session_of_mark(state.mark)
         state = dataclasses.replace(state, leader=leader, job=main_process)
     say("adopted: the supervisor before was gone")
-    return Job(folder, state.mark, state.job, state.leader), state
+    return Job(folder, state.mark, state.job, state.leader, launcher.stop_gracefully), state
 
 
 def _new_mark(folder: RunFolder) -> str:

@@ -21,7 +21,7 @@ from backends.workspace import Workspace
 
 STARTING_LIMIT = 60.0  # s; a folder without state.json is starting for so long, then lost
 JSON_KEYS = ("run", "kind", "phase", "pid", "host", "started", "ended", "exit_code", "iteration", "train_iters",
-             "address", "path", "title", "save", "load", "signal", "reason", "stopping", "note")  # fmt: skip
+             "address", "path", "title", "save", "load", "signal", "reason", "stopping", "note", "slurm_job")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class RunInfo:
     stopping: str | None
     note: str | None
     orphaned: bool
+    slurm_job: str | None = None
 
     @property
     def over(self) -> bool:
@@ -100,8 +101,9 @@ def describe(folder: RunFolder) -> RunInfo:
         load=clean_line(plan.load) if plan and plan.load else None,
         reason=clean_line(state.reason) if state.reason else None,
         stopping=clean_line(state.stopping) if state.stopping and not state.over else None,
-        note=note or observation.note,
+        note=note or observation.note or (clean_line(state.note) if state.note and not state.over else None),
         orphaned=observation.orphaned,
+        slurm_job=folder.batch_job(),
     )
 
 
@@ -111,12 +113,18 @@ def observation_of(folder: RunFolder, state: RunState) -> Observation:
         signs = read_signs(folder.log, state.signs)
         return ending(plan.kind if plan else "train", folder.job_exit(), signs, stopped=state.stopping)
 
+    batch = folder.batch_file.exists()
     return observe(
         state,
         this_machine(),
         time.time(),
         alive=is_alive,
-        job_lives=lambda state: is_alive(state.job) or bool(job_processes(state.leader, state.mark)),
+        job_lives=lambda state: (
+            is_alive(state.job)
+            or bool(job_processes(state.leader, state.mark))
+            or (batch and not folder.job_exit())
+        ),
+        anywhere=batch,
         end=end,
     )
 

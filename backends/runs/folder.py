@@ -56,6 +56,11 @@ class RunFolder:
         return self.path / "exit.json"
 
     @property
+    def batch_file(self) -> Path:
+        """Names the job of a batch system that the run is; not there for a run that is processes of one machine."""
+        return self.path / "slurm.json"
+
+    @property
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
 
@@ -77,6 +82,11 @@ class RunFolder:
     def write_state(self, state: RunState) -> None:
         """Raises OSError; the old state is then still there."""
         write_json(self.state_file, state.as_json())
+
+    def batch_job(self) -> str | None:
+        """The id of the batch system's job that the run is; None where it is none, or not submitted yet."""
+        value = (read_json(self.batch_file) or {}).get("job_id")
+        return value if isinstance(value, str) and value.isascii() and value.isdigit() else None
 
     def job_exit(self) -> JobExit | None:
         return JobExit.from_json(read_json(self.exit_file))

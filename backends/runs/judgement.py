@@ -69,9 +69,11 @@ def observe(
     alive: Callable[[Process | None], bool],
     job_lives: Callable[[RunState], bool],
     end: Callable[[], Ending],
+    anywhere: bool = False,
 ) -> Observation:
     """What `state` means now. Same host: process, start ticks and boot id decide. Another host: the heartbeat.
 
+    `anywhere`: the job is a batch system's, so whoever looks from any host may take the supervisor's place.
     `job_lives` and `end` cost something (they read /proc and the log) and are asked only when needed.
     """
     if state.over:
@@ -80,6 +82,10 @@ def observe(
     if state.machine.host != here.host:
         if age <= STALE_HEARTBEAT:
             return Observation(state.phase)
+        if anywhere:
+            return Observation(
+                state.phase, orphaned=True, note=f"Its supervisor on {state.machine.host} is silent."
+            )
         return Observation("lost", note=f"No sign of life from {state.machine.host} for {round(age)} s.")
     if state.machine.boot_id == here.boot_id:
         if alive(state.supervisor):

@@ -40,6 +40,7 @@ class RunState:
     train_iters: int | None = None
     reason: str | None = None
     stopping: str | None = None
+    note: str | None = None  # what its reader should know: that it waits in a queue, and why
     signs: Signs = field(default_factory=Signs)
 
     @property
@@ -79,6 +80,7 @@ class RunState:
             train_iters=number("train_iters"),
             reason=text("reason"),
             stopping=text("stopping"),
+            note=text("note"),
             signs=Signs.from_json(value.get("signs")),
         )
 

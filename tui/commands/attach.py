@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from backends.launch.slurm_attach import PREFIX, watched_job
+from backends.launch.slurm_control import SlurmControl
 from backends.runs.catalog import find_run
+from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 
 
@@ -12,11 +15,17 @@ from backends.workspace import Workspace
 @click.argument("run", required=False)
 @click.pass_obj
 def command(workspace: Workspace, run: str | None) -> None:
-    """Open the monitor on RUN: DATE/TIME or a path; left out, the newest that runs, else the newest.
+    """Open the monitor on RUN: DATE/TIME, a path, or slurm:JOBID; left out, the newest that runs, else the newest.
 
-    Leaving it leaves the run alone.
+    A Slurm job that was submitted by hand is only watched. Leaving the monitor leaves the run alone.
     """
-    folder = find_run(workspace, run)
+    if run is not None and run.startswith(PREFIX):
+        found = watched_job(workspace, run, SlurmControl())
+    else:
+        found = find_run(workspace, run)
     from tui.commands.app import run_application
 
-    run_application(workspace, screen="monitor", run=str(folder.path))
+    if isinstance(found, RunFolder):
+        run_application(workspace, screen="monitor", run=str(found.path))
+    else:
+        run_application(workspace, screen="monitor", source=found)

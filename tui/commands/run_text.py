@@ -37,6 +37,8 @@ def print_dry_run(
     if as_json:
         listed = [problem.as_json() for problem in against]
         shown = {"argv": list(command.argv), "cwd": command.cwd, "env": dict(command.env), "problems": listed}
+        if command.batch:
+            shown["batch"] = command.batch
         click.echo(json.dumps({**shown, "load": plan.load, "save": plan.save, **(more or {})}))
         return
     click.echo(clean(command.shell()))
@@ -104,6 +106,7 @@ def details(info: RunInfo) -> str:
         "what": f"{info.kind or '?'}  {info.title}",
         "iteration": progress(info) if info.iteration is not None else None,
         "process": f"{info.pid} on {info.host}" if info.pid and not info.over else None,
+        "slurm": f"job {info.slurm_job}" if info.slurm_job else None,
         "started": info.started,
         "ended": ended,
         "address": info.address,

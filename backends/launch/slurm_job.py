@@ -1,0 +1,149 @@
+"""A job in Slurm's hands: no process of this machine, so it needs none to live on. `slurm.json` in its run folder names it.
+
+Its output goes to output.log by Slurm's own hand, its exit code to exit.json by its batch script: both are known when
+nobody watches. Where the script was killed before it could write, Slurm's own words count.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from backends.errors import UserError
+from backends.files import write_json
+from backends.launch.launcher import Command
+from backends.launch.slurm_control import Slurm, SlurmState
+from backends.runs.folder import RunFolder
+from backends.runs.processes import MARK, Process
+from backends.runs.state import JobExit
+
+SOON = 1.0  # s between two questions while exit.json says that the end is near
+# States in which Slurm, not the program, ended the job, and what may be done.
+BY_SLURM: Mapping[str, str] = {
+    "TIMEOUT": "its time limit came before it had saved; give it more time or save_minutes in [slurm]",
+    "CANCELLED": "somebody cancelled it",
+    "NODE_FAIL": "a node failed",
+    "PREEMPTED": "a job of higher priority took its nodes",
+    "OUT_OF_MEMORY": "it used more host memory than it had asked for; give --mem=0 in [slurm] options",
+    "BOOT_FAIL": "its nodes did not start",
+    "DEADLINE": "its deadline came",
+}
+
+
+QUIET = ("RUNNING", "COMPLETING", "COMPLETED")  # states in which there is nothing to tell
+
+
+class SlurmJob:
+    """Asks Slurm every `interval` s, sooner when the job has written its exit code. Never wrongly says that it is over:
+    a controller that does not answer says nothing of the job."""
+
+    main: Process | None = None
+    leader: Process | None = None
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        job: str,
+        slurm: Slurm,
+        interval: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._job, self._slurm = folder, job, slurm
+        self._interval, self._clock = interval, clock
+        self._state: SlurmState | None = None
+        self._asked: float | None = None
+        self._silent = False
+        self._exited = False
+
+    def lives(self) -> bool:
+        exited = self._folder.exit_file.exists()
+        due = SOON if exited else self._interval
+        if self._asked is None or exited != self._exited or self._clock() - self._asked >= due:
+            self._look()
+        self._exited = exited
+        return self._state is None or not self._state.over
+
+    def _look(self) -> None:
+        self._asked = self._clock()
+        answer = self._slurm.ask(self._job)
+        self._silent = answer is None
+        if answer is not None and (answer.state or self._state is None or not self._state.over):
+            self._state = answer
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)  # another machine's file system tells of nothing: only looking helps
+
+    @property
+    def waits(self) -> bool:
+        return self._state is not None and self._state.waits
+
+    @property
+    def note(self) -> str | None:
+        """What its reader should know while it lives; why Slurm ended it, if Slurm did."""
+        if self._silent:
+            return f"Slurm does not answer; job {self._job} may well go on."
+        if self._state is None:
+            return None
+        if self._state.over:
+            why = BY_SLURM.get(self._state.state)
+            return f"Slurm ended job {self._job}: {self._state.state} ({why})." if why else None
+        return None if self._state.state in QUIET else self._state.words(self._job)
+
+    def exit(self) -> JobExit | None:
+        written = self._folder.job_exit()
+        state = self._state
+        if written is not None or state is None or not state.state:
+            return written
+        if state.signal or (state.state == "CANCELLED" and not state.exit_code):
+            return JobExit(None, state.signal or signal.SIGTERM)
+        if state.exit_code or state.state == "COMPLETED":
+            return JobExit(state.exit_code, None)
+        return JobExit(1, None)
+
+    def processes(self) -> list[Process]:
+        return []
+
+    def ask_to_save(self) -> None:
+        """USR1 to the batch script, which passes it on; what has not started has nothing to save."""
+        if self.waits:
+            self._slurm.cancel(self._job)
+        else:
+            self._slurm.signal(self._job, "USR1", "--batch")
+
+    def signal_all(self, number: int) -> None:
+        """KILL to everything of the job at once; anything else means to cancel it: TERM, and KILL after Slurm's KillWait."""
+        if number == signal.SIGKILL:
+            self._slurm.signal(self._job, "KILL", "--full")
+        self._slurm.cancel(self._job)
+
+
+def submit(
+    folder: RunFolder,
+    command: Command,
+    mark: str,
+    environment: Mapping[str, str],
+    slurm: Slurm,
+    interval: float,
+) -> SlurmJob:
+    """Hand `command` (an sbatch script, in command.sh) to Slurm. Raises UserError with its words, OSError."""
+    log = str(folder.log).replace("%", "%%")  # sbatch fills in %j and the like
+    words = (*command.argv, f"--output={log}", str(folder.command), str(folder.path))
+    job = slurm.submit(words, {**environment, MARK: mark}, command.cwd)
+    try:
+        write_json(folder.batch_file, {"job_id": job})
+    except OSError:
+        slurm.cancel(job)  # nobody would ever find it again
+        raise
+    return SlurmJob(folder, job, slurm, interval)
+
+
+def adopt(folder: RunFolder, slurm: Slurm, interval: float) -> SlurmJob:
+    """The job that was submitted for `folder`. Raises UserError when it is not known which."""
+    job = folder.batch_job()
+    if job is None:
+        raise UserError(
+            f"It is not known which Slurm job belongs to {folder.name}.",
+            f"See squeue --me, and cancel it by hand if it is there; {folder.batch_file} names it otherwise.",
+        )
+    return SlurmJob(folder, job, slurm, interval)
