@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.commands import commands
+from backends.launch.launcher import Command
 from backends.launch.local import MODULES
 from backends.launch.mpirun import SCRIPTS, TAKEN
 from backends.runs.arguments import group_arguments, merge_arguments, value_of, without
@@ -30,6 +30,14 @@ class Written:
     cwd: str | None
     env: Mapping[str, str]
     argv: tuple[str, ...]
+
+
+def editable(command: Command) -> str:
+    """`command` as text with a flag a line, which `read_shell` reads back."""
+    *lines, _ = replace(command, argv=("",)).shell().split("\n")
+    words = [shlex.quote(word) for word in command.argv]
+    joined = "".join((" \\\n  " if word.startswith("-") else " ") + word for word in words)
+    return "\n".join([*lines, joined.strip(), ""])
 
 
 def read_shell(text: str) -> Written:
@@ -94,7 +102,7 @@ def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
         )
     if written.argv == own.argv and dict(written.env) == dict(own.env):
         return plan
-    plan = dataclasses.replace(plan, command=written.argv, environment=dict(written.env))
+    plan = replace(plan, command=written.argv, environment=dict(written.env))
     return _as_said(plan, written.argv, Path(own.cwd))
 
 
@@ -105,7 +113,7 @@ def _as_said(plan: RunPlan, words: Sequence[str], cwd: Path) -> RunPlan:
             return plan
         said = tuple(words[words.index(MODULES[plan.kind]) + 1 :])
         save, load = value_of(said, "--save"), value_of(said, "--load")
-        return dataclasses.replace(
+        return replace(
             plan,
             arguments=without(said, "--save", "--load"),
             save=_folder(save, cwd),
@@ -123,10 +131,10 @@ def _as_said(plan: RunPlan, words: Sequence[str], cwd: Path) -> RunPlan:
         [word for flag, values in kept for word in (flag, *values)], without(flags, "--load", "--save")
     )
     if plan.kind == "serve":
-        return dataclasses.replace(plan, arguments=arguments, load=_folder(given[0], cwd))
+        return replace(plan, arguments=arguments, load=_folder(given[0], cwd))
     if given[4]:
         arguments = merge_arguments(arguments, ("--data-path", given[4]))
-    return dataclasses.replace(
+    return replace(
         plan,
         arguments=arguments,
         save=_folder(value_of(flags, "--save") or given[0], cwd),

@@ -177,6 +177,21 @@ def vocabulary(plan: RunPlan, workspace: Workspace) -> tuple[str, str]:
     return next(found), next(found)
 
 
+def _no_data(workspace: Workspace) -> Problem:
+    """The remedy is a data set that lies in the clone, as the set-up and the tutorial leave it."""
+    there = sorted(workspace.megatron.glob("*.idx"))
+    prefix = str(there[0].with_suffix("")) if there else None
+    return Problem(
+        "error",
+        "--data-path",
+        "It is not said what to train on.",
+        f"Take --data-path {prefix}."
+        if prefix
+        else "Add --data-path PREFIX, or --mock-data for made-up data.",
+        {"--data-path": (prefix,)} if prefix else {"--mock-data": ()},
+    )
+
+
 def _check_scripts(plan: RunPlan, workspace: Workspace) -> list[Problem]:
     problems: list[Problem] = []
     if not workspace.megatron.is_dir():
@@ -192,6 +207,5 @@ def _check_scripts(plan: RunPlan, workspace: Workspace) -> list[Problem]:
             problems.append(Problem("error", flag, f"There is no {file}.", "Run: mdk-tui setup data"))
     data = value_of(plan.arguments, "--data-path")
     if plan.kind == "train" and not data and value_of(plan.arguments, "--mock-data") is None:
-        remedy, fix = "Add --data-path PREFIX, or --mock-data.", {"--mock-data": ()}
-        problems.append(Problem("error", "--data-path", "It is not said what to train on.", remedy, fix))
+        problems.append(_no_data(workspace))
     return problems

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backends.launch.commands import commands, problems
 from backends.launch.facts import Facts, gather
 from backends.launch.launcher import Command
 from backends.launch.ports import with_master_port
+from backends.launch.resume import start_resumption
 from backends.launch.site_checks import estimate_of
+from backends.launch.start import start
 from backends.models.estimate import Estimate
 from backends.models.problem import Problem
+from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
+from backends.runs.resuming import Resumption
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace
 
@@ -25,16 +29,36 @@ class Outlook:
     problems: tuple[Problem, ...]
     estimate: Estimate | None
     facts: Facts
+    resumption: Resumption | None = None
 
     @property
     def forbidden(self) -> Problem | None:
         """The first problem for which it cannot be started."""
         return next((problem for problem in self.problems if problem.severity == "error"), None)
 
+    def start(self, workspace: Workspace) -> RunFolder:
+        """Raises UserError."""
+        if self.resumption is not None:
+            return start_resumption(replace(self.resumption, plan=self.plan), workspace)
+        return start(self.plan, workspace)
 
-def look_ahead(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | None = None) -> Outlook:
-    """`gpus` as `read_gpus` has them; None: nothing is said of them. Raises UserError for an unknown launcher."""
+
+def look_ahead(
+    plan: RunPlan,
+    workspace: Workspace,
+    gpus: tuple[GpuReading, ...] | None = None,
+    resumption: Resumption | None = None,
+) -> Outlook:
+    """`gpus` as `read_gpus` has them; None: nothing is said of them. `resumption` is what `plan` goes on with.
+
+    Raises UserError for an unknown launcher.
+    """
     facts = gather(plan, workspace, gpus)
     plan = with_master_port(plan, workspace)
-    found = problems(plan, workspace, facts)
-    return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts)
+    if resumption is not None and resumption.branches:  # the folder that it will load from does not exist yet
+        found = problems(replace(plan, load=None), workspace, facts)
+        found += [problem for difference in resumption.differences if (problem := difference.as_problem())]
+    else:
+        found = problems(plan, workspace, facts)
+    found.sort(key=lambda problem: problem.severity != "error")
+    return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts, resumption)

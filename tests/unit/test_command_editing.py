@@ -10,7 +10,7 @@ import pytest
 from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import commands
-from backends.launch.editing import edited, read_shell
+from backends.launch.editing import editable, edited, read_shell
 from backends.launch.ports import PortBook, with_master_port
 from backends.models.presets import TINY
 from backends.runs.arguments import value_of
@@ -37,7 +37,9 @@ def megatron(workspace: Workspace) -> RunPlan:
 
 def test_what_is_shown_reads_back_and_changes_nothing(workspace: Workspace) -> None:
     for plan in (megatron(workspace), train_plan("demo", TINY.arguments, (), workspace.root / "a b'c")):
-        assert edited(plan, workspace, commands(plan, workspace).shell()) == plan
+        command = commands(plan, workspace)
+        assert edited(plan, workspace, command.shell()) == plan
+        assert edited(plan, workspace, editable(command)) == plan
 
 
 def test_an_edited_command_runs_as_it_stands_and_its_flags_are_the_plans(workspace: Workspace) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from backends.models.acceleration import ACCELERATIONS, RECOMPUTATIONS, accelerated
+from backends.runs.arguments import without
 
 # The arguments of a preset, with the choices made.
 Accelerate: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]
@@ -17,7 +18,7 @@ NAMES = click.Choice([choice.name for choice in ACCELERATIONS])
 LISTED = "; ".join(f"{choice.name}: {choice.note}" for choice in ACCELERATIONS)
 OPTIONS = (
     click.option("--with", "wanted", type=NAMES, multiple=True, help=f"Use it. {LISTED}."),
-    click.option("--without", "unwanted", type=NAMES, multiple=True, help="Do not use it, whatever the preset says."),
+    click.option("--without", "unwanted", multiple=True, metavar="NAME|--FLAG", help="Not, whatever the preset says."),
     click.option("--recompute", type=click.Choice(list(RECOMPUTATIONS)), help="Of activations, to save memory."),
 )  # fmt: skip
 
@@ -33,8 +34,13 @@ def acceleration_options(function: Callable[..., int]) -> Callable[..., int]:
         recompute: str | None,
         **others: Any,
     ) -> int:
+        flags = [name for name in unwanted if name.startswith("--")]
+        names = [name for name in unwanted if name not in flags]
+        for name in names:
+            NAMES.convert(name, None, None)  # or click says which there are
+
         def accelerate(words: Sequence[str]) -> tuple[str, ...]:
-            return accelerated(words, wanted, unwanted, recompute)
+            return accelerated(without(words, *flags), wanted, names, recompute)
 
         return function(*arguments, accelerate=accelerate, **others)
 

@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 from backends.errors import UserError
-from backends.launch.editing import edited
+from backends.launch.editing import editable, edited
 from backends.launch.facts import read_gpus
 from backends.launch.outlook import look_ahead
 from backends.launch.placement import Placement, default_launcher, placed
@@ -95,7 +95,7 @@ def _edited(plan: RunPlan, workspace: Workspace) -> RunPlan:
     outlook = look_ahead(plan, workspace)
     problems = [f"# {problem.severity}: {problem.message} {problem.remedy}" for problem in outlook.problems]
     head = "# What is saved here runs, word for word; without saving nothing is started."
-    text = click.edit("\n".join([head, *problems, outlook.command.shell(), ""]), extension=".sh")
+    text = click.edit("\n".join([head, *problems, editable(outlook.command)]), extension=".sh")
     if text is None:
         raise UserError(
             "The command was not saved, so nothing was started.", "Save it in the editor to start it."

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from backends.launch.choices import gpus_of
 from backends.launch.placement import Placement
 
 PATH = click.Path(path_type=Path)
@@ -38,23 +39,9 @@ def placement_options(function: Callable[..., int]) -> Callable[..., int]:
         hostfile: Path | None,
         **others: Any,
     ) -> int:
-        wish = Placement(launcher, gpus_of(gpus), processes, image, not no_image, no_home, hostfile)
+        wish = Placement(launcher, gpus_of(gpus or ""), processes, image, not no_image, no_home, hostfile)
         return function(*arguments, wish=wish, **others)
 
     for option in reversed(OPTIONS):
         command = option(command)
     return command
-
-
-def gpus_of(text: str | None) -> tuple[int, ...] | None:
-    """`--gpus`: a number (the first N) or a list of indices. Raises click.BadParameter."""
-    if text is None:
-        return None
-    words = text.split(",")
-    if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
-        raise click.BadParameter(f"{text!r} is neither a number of GPUs nor a list such as 0,1.")
-    numbers = tuple(int(word) for word in words)
-    chosen = tuple(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise click.BadParameter(f"{text!r} names no GPU, or one twice.")
-    return chosen

@@ -1,173 +1,287 @@
-"""Launch: choices at the left; at the right what they mean: problems with remedies, then the command word for word."""
+"""Launch: choices at the left; at the right, always in view, what they mean: problems, the estimate, the command.
+
+The choices become a plan in a thread, anew with every key; of several only the newest counts.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.content import Content
+from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Input, Label, Select, Static
+from textual.widgets import Static
 
-from backends.errors import UserError
-from backends.models.presets import PRESETS, TINY, find
+from backends.models.megatron_presets import DEFAULT
+from backends.models.presets import PRESETS, TINY, Preset
+from backends.models.problem import Problem
 from backends.text import clean
 from tui.background import in_background
 from tui.bridge import Bridge
-from tui.glyphs import Glyphs, glyphs
+from tui.glyphs import glyphs
+from tui.screens import launch_words
+from tui.screens.edit_command import EditCommand
+from tui.screens.launch_answer import Answer, answer_of
+from tui.screens.launch_form import LaunchForm, changed
+from tui.screens.launch_rows import Changed
 from tui.screens.place import PlaceScreen
 from tui.widgets.clipboard import copy
 
 if TYPE_CHECKING:
-    from backends.runs.plan import Problem, RunPlan
+    from backends.launch.choices import Choices
+    from backends.runs.folder import RunFolder
+    from backends.telemetry.readings import GpuReading
     from backends.workspace import Workspace
 
-FIELDS = (("iterations", "as the preset says"), ("save", "outputs/checkpoints"), ("more", "none"))
-LABELS = {"iterations": "iterations", "save": "save base", "more": "more Megatron arguments"}
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What the choices would do. `refusal` instead of a plan where they make none."""
-
-    plan: RunPlan | None
-    command: str
-    problems: tuple[Problem, ...]
-    refusal: str = ""
-
-    @property
-    def forbidden(self) -> str:
-        """Why it cannot be started; "" when it can."""
-        error = next((problem.message for problem in self.problems if problem.severity == "error"), "")
-        return self.refusal or error
+PAUSE = 0.06  # s without a key before the outlook is worked out
+GPUS_AGE = 30.0  # s after which the GPUs are asked again when the screen is opened
 
 
 class LaunchScreen(PlaceScreen):
+    """`read_gpus` and `now`: the driver and the clock."""
+
     WHERE = "Launch"
-    CSS = """
-    LaunchScreen #form { width: 40%; max-width: 44; padding: 1 2 0 1; }
-    LaunchScreen #outlook { width: 1fr; padding: 1 1 0 2; }
-    LaunchScreen Label { color: $foreground 55%; margin-top: 1; }
-    LaunchScreen Input, LaunchScreen Input:focus { border: none; height: 1; padding: 0 1; background: $surface; }
-    LaunchScreen Input:focus { background: $primary 30%; }
-    LaunchScreen #command { color: $foreground 70%; }
-    """
+    CSS_PATH = "launch.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "launch", "launch", id="launch.start", tooltip="Start what is shown; nothing else does", priority=True),
-        Binding("ctrl+y", "copy", "copy", id="launch.copy", tooltip="Copy the command", priority=True),
+        Binding("ctrl+t", "remedy", "take the remedy", id="launch.remedy", tooltip="Write the remedy of the marked row, or of the first problem, into the form", priority=True),
+        Binding("e", "edit", "edit", id="launch.edit", tooltip="Change the command by hand (esc leaves a text field first)"),
+        Binding("u", "undo", "undo edit", id="launch.undo", tooltip="Back from the edited command to the form"),
+        Binding("y", "copy", "copy", id="launch.copy", tooltip="Copy the command"),
+        Binding("ctrl+y", "copy", "copy", show=False, id="launch.copy_too", tooltip="Copy the command, from a text field as well", priority=True),
+        Binding("z", "zoom", "zoom", id="launch.zoom", tooltip="Fill the screen with what is at the right, or go back"),
+        Binding("pageup", "scroll(-1)", "up", show=False, id="launch.up", tooltip="What is at the right, a page up", priority=True),
+        Binding("pagedown", "scroll(1)", "down", show=False, id="launch.down", tooltip="What is at the right, a page down", priority=True),
+        Binding("up", "row(-1)", "row above", show=False, id="launch.above", tooltip="The row above"),
+        Binding("down", "row(1)", "row below", show=False, id="launch.below", tooltip="The row below"),
     ]  # fmt: skip
 
-    def __init__(self, workspace: Workspace, *, ascii_only: bool = False) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        ascii_only: bool = False,
+        read_gpus: Callable[[], tuple[GpuReading, ...] | None] | None = None,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
         super().__init__(workspace, ascii_only=ascii_only)
-        self._outlook: Outlook | None = None
-        self._working: Bridge[Outlook] | None = None
+        self._read_gpus = read_gpus
+        self._now = now
+        self._presets: dict[str, Preset] = dict(PRESETS)
+        self._gpus: tuple[GpuReading, ...] | None = None
+        self._asked = float("-inf")
+        self._edited: str | None = None  # the command as it was edited by hand
+        self._starting = False
+        self._answer: Answer | None = None
+        self._choices: Choices | None = None
+        self._working: Bridge[Answer] | None = None
+        self._soon: Timer | None = None
+        self._last_row: Widget | None = None
+
+    # What there is.
 
     def content(self) -> Iterable[Widget]:
         with Horizontal():
-            with VerticalScroll(id="form", can_focus=False):
-                yield Label("preset", markup=False)
-                options = [(name, name) for name in PRESETS]
-                yield Select(options, value=TINY.name, allow_blank=False, id="preset", compact=True)
-                for name, placeholder in FIELDS:
-                    yield Label(LABELS[name], markup=False)
-                    field = Input(placeholder=placeholder, id=name)
-                    field.cursor_blink = False
-                    yield field
+            yield LaunchForm(id="form", ascii_only=self.ascii_only)
             with VerticalScroll(id="outlook"):
                 yield Static("", id="title", markup=False)
+                yield Static(
+                    "The command was edited by hand: the form has no say. u goes back to it.\n",
+                    id="edited",
+                    markup=False,
+                )
                 yield Static("", id="problems", markup=False)
+                yield Static("", id="estimate", markup=False)
                 yield Static("", id="command", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one("#preset").focus()
+        from backends.launch.choices import Choices
+
+        self._choices = Choices(self._presets[DEFAULT] if self.workspace.megatron.is_dir() else TINY)
+        self._offer()
+        self.query_one("#row-preset").focus()
+        in_background(self, self._all_presets, self._presets_came, self.mdk.tell_failure)
+        self._ask_gpus()
         self._look()
 
     def on_screen_resume(self) -> None:
-        self._look()  # the dated folder is of now
+        if self._choices is not None:
+            self._ask_gpus()
+            self._look()  # the dated folder is of now
 
-    def on_input_changed(self) -> None:
+    def on_descendant_focus(self) -> None:
+        self._last_row = self.focused
+
+    def _all_presets(self) -> dict[str, Preset]:
+        from backends.models.presets import all_presets
+
+        return all_presets(self.workspace)
+
+    def _presets_came(self, presets: dict[str, Preset]) -> None:
+        if presets != self._presets:
+            self._presets = presets
+            self._offer()
+
+    def _offer(self) -> None:
+        from backends.launch.commands import LAUNCHERS
+
+        self._form.offer(self._presets, self.choices.preset.name, list(LAUNCHERS))
+
+    @property
+    def _form(self) -> LaunchForm:
+        return self.query_one(LaunchForm)
+
+    def _ask_gpus(self) -> None:
+        from backends.launch.facts import read_gpus
+
+        if time.monotonic() - self._asked >= GPUS_AGE:
+            self._asked = time.monotonic()
+            in_background(self, self._read_gpus or read_gpus, self._gpus_came, self.mdk.tell_failure)
+
+    def _gpus_came(self, gpus: tuple[GpuReading, ...] | None) -> None:
+        self._gpus = gpus
         self._look()
 
-    def on_select_changed(self) -> None:
+    @property
+    def choices(self) -> Choices:
+        assert self._choices is not None
+        return self._choices
+
+    # From choices to what they mean.
+
+    def on_changed(self, event: Changed) -> None:
+        event.stop()
+        self._choices = changed(self.choices, self._presets, event)
         self._look()
 
     def _look(self) -> None:
-        """Work the outlook out again in a thread; of several only the newest counts."""
+        """Work it out again, after a moment without another change."""
         if self._working is not None:
             self._working.close()
-        self._outlook = None
-        name = str(self.query_one("#preset", Select).value)
-        iterations, base, more = (self.query_one(f"#{field}", Input).value for field, _ in FIELDS)
+        if self._soon is not None:
+            self._soon.stop()
+        self._answer = None
+        self._soon = self.set_timer(PAUSE, self._work)
+
+    def _work(self) -> None:
+        choices, gpus, edited, now = self.choices, self._gpus, self._edited, self._now()
         self._working = in_background(
             self,
-            lambda: outlook_of(self.workspace, name, iterations, base, more, now=datetime.now()),
-            lambda outlook: self._show(name, outlook),
+            lambda: answer_of(choices, self.workspace, gpus, edited, now),
+            self._show,
             self.mdk.tell_failure,
         )
 
-    def _show(self, name: str, outlook: Outlook) -> None:
-        self._outlook = outlook
-        self.query_one("#title", Static).update(Text(find(name).title, style="bold"))
-        self.query_one("#problems", Static).update(problem_text(outlook, glyphs(self.ascii_only)))
-        self.query_one("#command", Static).update(Text(f"\n{outlook.command}"))
+    def _show(self, answer: Answer) -> None:
+        self._answer = answer
+        sign = glyphs(self.ascii_only)
+        self.set_class(self.choices.demo, "-demo")
+        self.set_class(self._edited is not None, "-edited")
+        self._form.disabled = self._edited is not None
+        self._write("title", f"{clean(self.choices.preset.title)}\n")
+        self._write("problems", launch_words.problem_text(answer.problems, sign))
+        outlook = answer.outlook
+        self._write("estimate", launch_words.estimate_text(outlook, self._now()) if outlook else "")
+        self._write("command", clean(outlook.command.shell()) if outlook else "")
+        self._form.show(self.choices, answer)
+        self.refresh_bindings()
+
+    def _write(self, name: str, text: object) -> None:
+        """Only what changed travels."""
+        static = self.query_one(f"#{name}", Static)
+        if static.content != text:
+            static.update(text)  # pyright: ignore[reportArgumentType]
+
+    # Keys.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "undo":
+            return self._edited is not None
+        if action == "remedy":
+            return self._edited is None and self._remedy() is not None
+        return True
+
+    def _remedy(self) -> Problem | None:
+        """The problem of the marked row, else the first that has a remedy to take."""
+        from backends.launch.choices import field_of
+
+        problems = [problem for problem in (self._answer.problems if self._answer else ()) if problem.fix]
+        marked = self._form.marked
+        return next(
+            (problem for problem in problems if field_of(problem.field) == marked),
+            problems[0] if problems else None,
+        )
+
+    def action_remedy(self) -> None:
+        from backends.launch.choices import mended
+
+        if (problem := self._remedy()) is not None and problem.fix:
+            self._choices = mended(self.choices, problem.fix)
+            self._look()
 
     def action_launch(self) -> None:
-        outlook = self._outlook
-        if outlook is None:
+        answer = self._answer
+        if self._starting:
+            self.mdk.tell("It is being started.")
+        elif answer is None:
             self.mdk.tell("Still working out what that would run: press it again.", warning=True)
-        elif outlook.plan is None or outlook.forbidden:
-            self.mdk.tell(outlook.forbidden, warning=True)
+        elif answer.outlook is None or answer.outlook.forbidden is not None:
+            wrong = answer.problems[0]
+            self.mdk.tell(f"{wrong.message} {wrong.remedy}", warning=True)
         else:
-            from backends.launch.start import start
-
-            plan = outlook.plan
+            outlook = answer.outlook
+            self._starting = True
             self.mdk.tell("Starting the run.")
-            in_background(self, lambda: start(plan, self.workspace), self.mdk.open_run, self.mdk.tell_failure)
+            in_background(self, lambda: outlook.start(self.workspace), self._started, self._not_started)
+
+    def _started(self, run: RunFolder) -> None:
+        self._starting = False
+        self._edited = None
+        self._answer = None  # another run is another look: its folder and its port are others
+        self.mdk.open_run(run)
+
+    def _not_started(self, error: Exception) -> None:
+        self._starting = False
+        self.mdk.tell_failure(error)
+
+    def action_edit(self) -> None:
+        from backends.launch.editing import editable, read_shell
+
+        if self._answer is not None and self._answer.outlook is not None:
+            text = self._edited or editable(self._answer.outlook.command)
+            self.app.push_screen(EditCommand(text, read_shell), self._edit_ended)
+
+    def _edit_ended(self, text: str | None) -> None:
+        if text is not None:
+            self._edited = text
+            self._look()
+
+    def action_undo(self) -> None:
+        self._edited = None
+        self._look()
 
     def action_copy(self) -> None:
-        if self._outlook is not None:
-            self.mdk.tell(copy(self.app, self._outlook.command))
+        if self._answer is not None and self._answer.outlook is not None:
+            self.mdk.tell(copy(self.app, self._answer.outlook.command.shell()))
 
+    def action_zoom(self) -> None:
+        self.toggle_class("-zoomed")
+        self.query_one("#outlook" if self.has_class("-zoomed") else "#row-preset").focus()
 
-def problem_text(outlook: Outlook, sign: Glyphs) -> Content:
-    """Problems with their remedies; what forbids to start first."""
-    parts: list[tuple[str, str]] = []
-    if outlook.refusal:
-        parts.append((f"\n{sign.failed} {clean(outlook.refusal)}\n", "$text-error"))
-    for problem in sorted(outlook.problems, key=lambda problem: problem.severity != "error"):
-        mark, style = (sign.failed, "$text-error") if problem.severity == "error" else ("!", "$text-warning")
-        parts += [(f"\n{mark} {clean(problem.message)}", style), (f"\n  {clean(problem.remedy)}\n", "")]
-    return Content.assemble(*parts)
+    def action_scroll(self, pages: int) -> None:
+        pane = self.query_one("#outlook", VerticalScroll)
+        pane.scroll_relative(y=pages * max(1, pane.size.height - 2), animate=False)
 
-
-def outlook_of(
-    workspace: Workspace, name: str, iterations: str, base: str, more: str, *, now: datetime
-) -> Outlook:
-    """What these choices would run, and what speaks against it."""
-    from backends.launch.commands import commands, problems
-    from backends.runs.planning import new_save_folder, train_plan
-
-    preset = find(name)
-    try:
-        changes = (("--train-iters", iterations.strip()) if iterations.strip() else ()) + tuple(
-            shlex.split(more)
-        )
-        save = new_save_folder(
-            Path(base.strip()).expanduser() if base.strip() else workspace.checkpoints, now
-        )
-        plan = train_plan(
-            preset.trainer, preset.arguments, changes, save, preset=preset.name, title=preset.title
-        )
-        found = tuple(problems(plan, workspace))
-        return Outlook(plan, clean(shlex.join(commands(plan, workspace).argv)), found)
-    except UserError as error:
-        return Outlook(None, "", (), str(error))
-    except ValueError as error:
-        return Outlook(None, "", (), f"The arguments cannot be read: {error}.")
+    def action_row(self, step: int) -> None:
+        """From nowhere, which esc leads to, back to where one was."""
+        if self.focused is None and self._last_row is not None:
+            self._last_row.focus()
+        elif step > 0:
+            self.focus_next()
+        else:
+            self.focus_previous()

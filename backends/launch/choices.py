@@ -1,0 +1,263 @@
+"""The choices of a launch as a person writes them: texts in fields, things on or off. They become a plan; remedies change them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.launch.mpirun import GPT2_TOKENIZER
+from backends.launch.placement import Placement, default_launcher, placed
+from backends.models.acceleration import (
+    ACCELERATIONS,
+    RECOMPUTATION_FLAGS,
+    RECOMPUTATIONS,
+    Effect,
+    accelerated,
+    effect,
+    recomputation,
+)
+from backends.models.configuration import ArgumentError, Arguments
+from backends.models.flag_checks import DEFAULT_SPLIT
+from backends.models.layout import apply_fix
+from backends.models.presets import Preset
+from backends.models.problem import Fix
+from backends.runs.arguments import group_arguments, merge_arguments, without
+from backends.runs.plan import RunPlan
+from backends.runs.planning import new_save_folder, train_plan
+from backends.runs.resuming import Resumption, loading
+from backends.workspace import Workspace
+
+# Fields that stand for one flag of Megatron's.
+FLAGS: Mapping[str, str] = {
+    "tensor": "--tensor-model-parallel-size",
+    "pipeline": "--pipeline-model-parallel-size",
+    "context": "--context-parallel-size",
+    "micro": "--micro-batch-size",
+    "batch": "--global-batch-size",
+    "sequence": "--seq-length",
+    "iterations": "--train-iters",
+    "interval": "--save-interval",
+    "data": "--data-path",
+    "split": "--split",
+    "tokenizer": "--tokenizer-type",
+    "tokenizer_model": "--tokenizer-model",
+}
+# The demo has one tokenizer, and is too small to be split.
+MEGATRON_ONLY = frozenset(
+    {"tensor", "pipeline", "context", "split", "tokenizer", "tokenizer_model", "hosts", "mlflow"}
+)
+FIELD_OF = {flag: name for name, flag in FLAGS.items()}
+# What else a problem may be about, and the field beside which it is shown.
+BESIDE: Mapping[str, str] = {
+    "gpus": "gpus", "processes": "gpus", "launcher": "launcher", "trainer": "preset", "image": "launcher",
+    "save": "save", "load": "load", "hosts": "hosts", "--vocab-file": "tokenizer", "--merge-file": "tokenizer",
+    "--mock-data": "data", "--max-position-embeddings": "sequence",
+    **{flag: choice.name for choice in ACCELERATIONS for flag in choice.flags},
+    **dict.fromkeys(RECOMPUTATION_FLAGS, "recompute"),
+    **FIELD_OF,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """`texts` by the names of FLAGS and of the fields below; "" and a missing one: as the preset has it.
+
+    More texts: launcher, gpus (a number or a list), hosts (a hostfile), save (a base), load (a checkpoint), mlflow (an
+    address), more (Megatron's arguments), less (flags of the preset that are taken away). `accelerations` holds those
+    that are to differ from the preset, `recompute` a kind of recomputation.
+    """
+
+    preset: Preset
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    accelerations: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    recompute: str | None = None
+    no_home: bool = False
+
+    @property
+    def demo(self) -> bool:
+        return self.preset.trainer == "demo"
+
+    def text(self, name: str) -> str:
+        """What is written, where the trainer knows of such a thing."""
+        return "" if self.demo and name in MEGATRON_ONLY else self.texts.get(name, "").strip()
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Raises UserError for an unclosed quotation."""
+        try:
+            return tuple(shlex.split(self.text(name)))
+        except ValueError as error:
+            raise UserError(f"{self.text(name)!r} cannot be read: {error}.", "Close the quotation.") from None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Megatron's. Raises UserError for what cannot be read."""
+        return merge_arguments(self._base(), self._changes())
+
+    def changed(self, name: str, text: str) -> Choices:
+        return dataclasses.replace(self, texts={**self.texts, name: text})
+
+    def _base(self) -> tuple[str, ...]:
+        taken = without(self.preset.arguments, *self.words("less"))
+        if self.demo:
+            return taken
+        wanted = [name for name, on in self.accelerations.items() if on]
+        unwanted = [name for name, on in self.accelerations.items() if not on]
+        return accelerated(taken, wanted, unwanted, self.recompute)
+
+    def _changes(self) -> tuple[str, ...]:
+        changes: list[str] = []
+        for name, flag in FLAGS.items():
+            if words := self.words(name):
+                changes += [flag, *words]
+        more = self.words("more")
+        if more and not more[0].startswith("--"):
+            raise UserError(f"{more[0]!r} is no flag.", "Write Megatron's arguments: --flag value …")
+        return (*changes, *more)
+
+
+def gpus_of(text: str) -> tuple[int, ...] | None:
+    """ "4": the first four; "0,2": these; "": not said. Raises UserError."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
+        raise UserError(
+            f"{text!r} is neither a number of GPUs nor a list such as 0,1.", "Write 4, or 0,1,2,3.", status=2
+        )
+    numbers = tuple(int(word) for word in words)
+    chosen = tuple(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
+    if text and (not chosen or len(set(chosen)) != len(chosen)):
+        raise UserError(f"{text!r} names no GPU, or one twice.", "Write 4, or 0,1,2,3.", status=2)
+    return chosen or None
+
+
+def plan_of(
+    choices: Choices, workspace: Workspace, now: datetime, present: int | None = None
+) -> tuple[RunPlan, Resumption | None]:
+    """The plan of a new run; and, where it begins with a checkpoint, what goes on. `present`: GPUs of this machine.
+
+    Raises UserError for what cannot be read.
+    """
+    preset = choices.preset
+    launcher = launcher_of(choices)
+    gpus = gpus_of(choices.text("gpus"))
+    base = Path(choices.text("save")).expanduser() if choices.text("save") else workspace.checkpoints
+    hosts = Path(choices.text("hosts")) if choices.text("hosts") else None
+    wish = Placement(
+        launcher=launcher,
+        gpus=None if choices.demo else gpus,
+        processes=len(gpus) if choices.demo and gpus else None,
+        no_home=choices.no_home,
+        hostfile=hosts,
+    )
+    plan = train_plan(
+        preset.trainer,
+        choices.arguments,
+        (),
+        new_save_folder(base, now),
+        preset=preset.name,
+        title=preset.title,
+        launcher=launcher,
+    )
+    plan = placed(plan, workspace, wish, present=preset.gpus or present)
+    if choices.text("mlflow"):
+        environment = {**plan.environment, "MLFLOW_TRACKING_URI": choices.text("mlflow")}
+        plan = dataclasses.replace(plan, environment=environment)
+    if choices.text("load"):
+        resumption = loading(workspace, plan, Path(choices.text("load")))
+        return resumption.plan, resumption
+    return plan, None
+
+
+def launcher_of(choices: Choices) -> str:
+    return choices.text("launcher") or default_launcher(choices.preset.trainer)
+
+
+def mended(choices: Choices, fix: Fix) -> Choices:
+    """`choices` with a remedy taken: written into the fields that it is about, the rest into the extra arguments."""
+    texts = dict(choices.texts)
+    switched = dict(choices.accelerations)
+    recompute = choices.recompute
+    rest: dict[str, tuple[str, ...] | None] = {}
+    for key, words in fix.items():
+        if key in FIELD_OF:
+            texts[FIELD_OF[key]] = " ".join(words or ())
+            rest |= {} if words else {key: None}
+        elif key == "processes" and words:
+            texts["gpus"] = words[0]
+        elif key in ("gpus", "launcher", "save") and words:
+            texts[key] = words[0]
+        elif (name := BESIDE.get(key)) in {choice.name for choice in ACCELERATIONS}:
+            switched[str(name)] = words is not None
+        elif key in RECOMPUTATION_FLAGS:
+            recompute = _recompute(choices, fix)
+        else:
+            rest[key] = words
+    changed = dataclasses.replace(choices, texts=texts, accelerations=switched, recompute=recompute)
+    # What has a field of its own says nothing among the extra arguments any more.
+    more = without(merge_arguments(changed.words("more"), ()), *(flag for flag in fix if flag not in rest))
+    return _with_flags(changed.changed("more", shlex.join(more)), rest)
+
+
+def _recompute(choices: Choices, fix: Fix) -> str:
+    """The kind of recomputation that the remedy leads to; one that is none of ours begins anew."""
+    after = recomputation(Arguments(apply_fix(choices.arguments, fix)))
+    return after if after in RECOMPUTATIONS else "none"
+
+
+def _with_flags(choices: Choices, fix: Fix) -> Choices:
+    """Flags without a field of their own: set among the extra arguments, or taken away from there and from the preset."""
+    if not fix:
+        return choices
+    more = merge_arguments(choices.words("more"), ())
+    less = list(choices.words("less"))
+    of_preset = {flag for flag, _ in group_arguments(choices.preset.arguments)}
+    for flag, words in fix.items():
+        more = merge_arguments(more, (flag, *words)) if words is not None else without(more, flag)
+        if words is None and flag in of_preset and flag not in less:
+            less.append(flag)
+        if words is not None and flag in less:
+            less.remove(flag)
+    return choices.changed("more", shlex.join(more)).changed("less", shlex.join(less))
+
+
+def field_of(problem_field: str) -> str:
+    """The field beside which a problem is shown."""
+    return BESIDE.get(problem_field, "more" if problem_field.startswith("--") else problem_field)
+
+
+def value_without(choices: Choices, name: str) -> str:
+    """What the field `name` says when nothing is written there: the preset's value, or what is done without."""
+    if name in FLAGS and (words := Arguments(choices.preset.arguments).words(FLAGS[name])):
+        return " ".join(words)
+    return DEMO_DEFAULTS[name] if choices.demo and name in DEMO_DEFAULTS else DEFAULTS.get(name, "")
+
+
+DEFAULTS: Mapping[str, str] = {
+    "tensor": "1", "pipeline": "1", "context": "1", "split": DEFAULT_SPLIT, "tokenizer": GPT2_TOKENIZER,
+    "hosts": "none", "save": "outputs/checkpoints", "load": "none: a new start",
+    "data": "PREFIX, or WEIGHT PREFIX ...", "more": "--flag value ...", "less": "--flag ...", "gpus": "all, or 4, or 0,1",
+    "mlflow": "as MLFLOW_TRACKING_URI says",
+}  # fmt: skip
+DEMO_DEFAULTS: Mapping[str, str] = {"gpus": "1 process", "data": "the help of Python"}
+
+
+def accelerations_of(arguments: Sequence[str]) -> tuple[dict[str, bool], str]:
+    """Which choices are on in `arguments`, and the kind of recomputation."""
+    given = Arguments(arguments)
+    return {choice.name: choice.is_on(given) for choice in ACCELERATIONS}, recomputation(given)
+
+
+def effects_of(arguments: Sequence[str], gpus: int, vocab_size: int | None) -> dict[str, Effect]:
+    """What each choice saves where it is on, and would where it is off. None of them where the arguments cannot be read."""
+    found: dict[str, Effect] = {}
+    for choice in ACCELERATIONS:
+        with_it, without_it = (apply_fix(arguments, choice.fix(on)) for on in (True, False))
+        try:
+            found[choice.name] = effect(without_it, with_it, gpus, vocab_size)
+        except ArgumentError:
+            return {}
+    return found

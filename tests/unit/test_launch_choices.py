@@ -1,0 +1,152 @@
+"""The launch form's choices without the form: they become a plan, and remedies change them until nothing is wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from backends.errors import UserError
+from backends.launch.choices import (
+    Choices,
+    accelerations_of,
+    effects_of,
+    field_of,
+    gpus_of,
+    mended,
+    plan_of,
+    value_without,
+)
+from backends.models.layout import Resources, check
+from backends.models.presets import TINY, find
+from backends.runs.arguments import value_of
+from backends.workspace import Workspace
+
+NOW = datetime(2026, 11, 30, 5)
+RECIPE = find("gpt3-7b")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+def test_nothing_written_is_the_preset(workspace: Workspace) -> None:
+    plan, resumption = plan_of(Choices(RECIPE), workspace, NOW, present=8)
+    assert resumption is None and (plan.processes, plan.launcher, plan.preset) == (8, "mpirun", "gpt3-7b")
+    assert plan.arguments == (*RECIPE.arguments, "--exit-signal-handler")
+    assert plan.save == str(workspace.checkpoints / "2026-11-30/05-00-00")
+    assert plan_of(Choices(find("smoke")), workspace, NOW, present=8)[0].processes == 1
+
+
+def test_what_is_written_decides(workspace: Workspace) -> None:
+    texts = {
+        "gpus": "2,3", "tensor": "2", "batch": " 512 ", "save": "/big", "mlflow": "http://localhost:5000",
+        "more": "--seed 7", "less": "--swiglu --fp8-format", "data": "0.5 'a b' 0.5 c",
+    }  # fmt: skip
+    choices = Choices(RECIPE, texts, {"sequence-parallel": True}, "full", no_home=True)
+    plan, _ = plan_of(choices, workspace, NOW)
+    assert (plan.gpus, plan.processes, plan.layout["tp"], plan.layout["dp"]) == ((2, 3), 2, 2, 1)
+    assert plan.save == "/big/2026-11-30/05-00-00" and plan.image_options == ("--no-home",)
+    assert plan.environment["MLFLOW_TRACKING_URI"] == "http://localhost:5000"
+    assert (
+        value_of(plan.arguments, "--global-batch-size") == "512" and value_of(plan.arguments, "--seed") == "7"
+    )
+    assert "--swiglu" not in plan.arguments and "--fp8-format" not in plan.arguments
+    assert (
+        value_of(plan.arguments, "--recompute-method") == "uniform"
+        and "--sequence-parallel" in plan.arguments
+    )
+    assert plan.arguments[plan.arguments.index("--data-path") + 1 :][:4] == ("0.5", "a b", "0.5", "c")
+
+
+def test_the_demo_is_not_split_and_takes_processes(workspace: Workspace) -> None:
+    texts = {"tensor": "8", "gpus": "2", "launcher": "mpirun", "iterations": "5"}
+    plan, _ = plan_of(Choices(TINY, texts, {"fp8": True}), workspace, NOW)
+    assert (plan.processes, plan.gpus, plan.launcher, plan.train_iters) == (2, None, "mpirun", 5)
+    assert "--tensor-model-parallel-size" not in plan.arguments and "--fp8-format" not in plan.arguments
+
+
+@pytest.mark.parametrize("text", ["x", "1,", "0", "1,1", "-1", "1.5", "٣"])
+def test_gpus_that_are_none(text: str) -> None:
+    with pytest.raises(UserError):
+        gpus_of(text)
+    assert gpus_of("") is None and gpus_of("3") == (0, 1, 2) and gpus_of("4, 6") == (4, 6)
+
+
+@pytest.mark.parametrize("name", ["more", "data", "less"])
+def test_an_open_quotation_is_said(workspace: Workspace, name: str) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        plan_of(Choices(RECIPE, {name: "'a"}), workspace, NOW)
+
+
+def test_a_stray_word_is_no_argument(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="'seed' is no flag"):
+        plan_of(Choices(RECIPE, {"more": "seed 1"}), workspace, NOW)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"batch": "1000", "micro": "3"},
+        {"tensor": "3"},
+        {"sequence": "8192"},
+        {"more": "--bf16"},
+        {"more": "--overlap-param-gather"},
+        {"more": "--rampup-batch-size 16 16 100"},
+        {"more": "--recompute-granularity full"},
+        {"more": "--fp8-format hybrid --transformer-impl local"},
+        {"context": "2"},
+        {"pipeline": "2", "more": "--num-layers-per-virtual-pipeline-stage 4"},
+        {"more": "--min-lr 1"},
+    ],
+)
+def test_taking_remedies_ends_with_nothing_wrong(texts: dict[str, str]) -> None:
+    """As a user does who presses the key for the remedy again and again."""
+    choices = Choices(RECIPE, texts)
+
+    def resources() -> Resources:
+        return Resources(len(gpus_of(choices.text("gpus")) or range(8)))
+
+    for _ in range(8):
+        fixes = [problem.fix for problem in check(choices.arguments, resources()) if problem.fix]
+        if not fixes:
+            break
+        choices = mended(choices, fixes[0])
+    assert [p for p in check(choices.arguments, resources()) if p.severity == "error"] == []
+    assert choices.preset == RECIPE
+
+
+def test_remedies_of_places_go_to_their_fields() -> None:
+    choices = mended(Choices(RECIPE), {"gpus": ("4,5",), "launcher": ("mpirun",)})
+    assert (choices.text("gpus"), choices.text("launcher")) == ("4,5", "mpirun")
+    assert mended(choices, {"processes": ("2",)}).text("gpus") == "2"
+    taken = mended(Choices(RECIPE), {"--swiglu": None})
+    assert taken.text("less") == "--swiglu" and "--swiglu" not in taken.arguments
+    assert mended(taken, {"--swiglu": ()}).text("less") == ""
+
+
+def test_problems_find_their_field() -> None:
+    fields = {
+        "--tensor-model-parallel-size": "tensor",
+        "--fp8-format": "fp8",
+        "processes": "gpus",
+        "--lr": "more",
+    }
+    assert {flag: field_of(flag) for flag in fields} == fields
+
+
+def test_what_a_field_says_when_it_is_empty() -> None:
+    assert (
+        value_without(Choices(RECIPE), "batch") == "1024" and value_without(Choices(RECIPE), "context") == "1"
+    )
+    assert value_without(Choices(TINY), "data") == "the help of Python"
+
+
+def test_accelerations_are_read_from_the_arguments() -> None:
+    on, recompute = accelerations_of(Choices(RECIPE, {}, {"fp8": False}, "selective").arguments)
+    assert on["distributed-optimizer"] and not on["fp8"] and recompute == "selective"
+    effects = effects_of(RECIPE.arguments, 8, None)
+    assert effects["fp8"].time == 0.5 and effects["distributed-optimizer"].memory_mb < -60_000
+    assert effects_of(("--num-layers", "x"), 8, None) == {}

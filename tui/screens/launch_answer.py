@@ -1,0 +1,67 @@
+"""What the choices of the launch form come to. Worked out in a thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backends.errors import UserError
+from backends.models.problem import Problem
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from backends.launch.choices import Choices
+    from backends.launch.outlook import Outlook
+    from backends.models.acceleration import Effect
+    from backends.telemetry.readings import GpuReading
+    from backends.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What choices come to: an outlook, or why there is none; and what each acceleration would change."""
+
+    outlook: Outlook | None
+    refusal: Problem | None
+    on: dict[str, bool]
+    recompute: str
+    effects: dict[str, Effect]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return (self.refusal,) if self.refusal else self.outlook.problems if self.outlook else ()
+
+
+def answer_of(
+    choices: Choices,
+    workspace: Workspace,
+    gpus: tuple[GpuReading, ...] | None,
+    edited_text: str | None,
+    now: datetime,
+) -> Answer:
+    """What these choices would run, what it takes, and what speaks against it. Reads the disk: for a thread."""
+    from backends.launch.choices import accelerations_of, effects_of, plan_of
+    from backends.launch.editing import edited
+    from backends.launch.outlook import look_ahead
+
+    try:
+        arguments = choices.arguments
+        on, recompute = accelerations_of(arguments)
+    except UserError as error:
+        return Answer(None, _refusal(error, "more"), {}, "none", {})
+    try:
+        plan, resumption = plan_of(choices, workspace, now, len(gpus) if gpus else None)
+        outlook = look_ahead(plan, workspace, gpus, resumption)
+        if edited_text is not None:
+            outlook = look_ahead(edited(outlook.plan, workspace, edited_text), workspace, gpus, resumption)
+    except UserError as error:
+        return Answer(None, _refusal(error, "load" if choices.text("load") else "gpus"), on, recompute, {})
+    effects = (
+        effects_of(arguments, outlook.plan.processes, outlook.facts.vocab_size) if not choices.demo else {}
+    )
+    return Answer(outlook, None, on, recompute, effects)
+
+
+def _refusal(error: UserError, field: str) -> Problem:
+    return Problem("error", field, error.message, error.remedy)

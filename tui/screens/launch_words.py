@@ -1,0 +1,120 @@
+"""What the launch form says at its right: what is wrong, what it takes, what would run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from backends.text import clean
+from tui.glyphs import Glyphs
+from tui.widgets.axes import duration
+
+if TYPE_CHECKING:
+    from backends.launch.outlook import Outlook
+    from backends.models.acceleration import Effect
+    from backends.models.estimate import Estimate
+    from backends.models.problem import Problem
+
+GIB = 2**30
+LABEL = 11
+FAR = timedelta(days=3000)  # beyond, a date says nothing
+
+
+def problem_text(problems: Sequence[Problem], sign: Glyphs) -> Content:
+    """Problems with their remedies; one that ^t takes says so."""
+    parts: list[tuple[str, str] | str] = []
+    for problem in problems:
+        error = problem.severity == "error"
+        parts.append(
+            (
+                f"{sign.failed if error else '!'} {clean(problem.message)}\n",
+                "$text-error" if error else "$text-warning",
+            )
+        )
+        parts.append(f"  {clean(problem.remedy)}")
+        parts.append(("  (^t)\n" if problem.fix else "\n", "$text-primary"))
+    if not problems:
+        parts.append((f"{sign.good} Nothing speaks against it.\n", "$text-success"))
+    return Content.assemble(*parts)
+
+
+def estimate_text(outlook: Outlook, now: datetime) -> Content:
+    """Rows of a name and its numbers; what is not known is left out."""
+    rows = [*_data_rows(outlook), *(_rows(outlook, outlook.estimate, now) if outlook.estimate else [])]
+    parts: list[tuple[str, str] | str] = []
+    for name, text in rows:
+        parts += [(f"{name:<{LABEL}}", "$foreground 55%"), f"{text}\n"]
+    return Content.assemble(*parts)
+
+
+def _data_rows(outlook: Outlook) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    facts, plan = outlook.facts, outlook.plan
+    if facts.gpus:
+        name = facts.gpus[0].name or "GPU"
+        used = (
+            f"{plan.processes} of {len(facts.gpus)}"
+            if not plan.hosts
+            else f"{plan.processes} on {len(plan.hosts)} nodes"
+        )
+        rows.append(("GPUs", f"{used} {clean(name)}"))
+    elif plan.trainer == "megatron":
+        rows.append(("GPUs", f"{plan.processes}" + (f" on {len(plan.hosts)} nodes" if plan.hosts else "")))
+    whole = [data for data in facts.datasets if data.reason is None and data.tokens is not None]
+    if whole:
+        documents = sum(data.documents or 0 for data in whole)
+        tokens = sum(data.tokens or 0 for data in whole)
+        rows.append(("data", f"{documents:,} documents, {many(tokens)} tokens"))
+    return rows
+
+
+def _rows(outlook: Outlook, found: Estimate, now: datetime) -> list[tuple[str, str]]:
+    counts, memory, training, facts = found.parameters, found.memory, found.training, outlook.facts
+    chosen = [gpu.memory_total for gpu in facts.chosen(outlook.plan) if gpu.memory_total]
+    against = f" of {min(chosen) / GIB:.0f}" if chosen else ""
+    rows = [
+        ("parameters", f"{many(counts.total)}: {many(counts.transformer)} layers, {many(counts.embedding)} embedding"),
+        ("memory", f"{memory.total / 1024:.1f}{against} GiB a GPU: weights and optimizer "
+                   f"{memory.weight_and_optimizer / 1024:.1f}, activations {memory.activation / 1024:.1f}"),
+        ("tokens", f"{many(training.tokens_per_iteration)} an iteration"
+                   + (f", {many(training.tokens)} in all" if training.tokens else "")),
+    ]  # fmt: skip
+    if training.epochs is not None:
+        rows.append(("epochs", f"{training.epochs:,.2f}"))
+    disk = f"{training.checkpoint_bytes / GIB:,.1f} GiB"
+    if training.disk_bytes is not None:
+        disk += f"; {training.checkpoints} take {training.disk_bytes / GIB:,.0f}"
+        disk += f" of {facts.disk_free / GIB:,.0f} GiB free" if facts.disk_free is not None else " GiB"
+    rows.append(("checkpoint", disk))
+    told = f"as {facts.measured.run} had it" if facts.measured else "assumed"
+    speed = f"{training.seconds_per_iteration:.2f} s an iteration at {training.throughput:g} TFLOP/s a GPU ({told})"
+    rows.append(("speed", speed))
+    if training.seconds is not None:
+        left = timedelta(seconds=min(training.seconds, FAR.total_seconds()))
+        end = f" ({now + left:%Y-%m-%d %H:%M})" if left < FAR else ""
+        rows.append(("finished", f"in {duration(training.seconds)}{end}"))
+    return rows
+
+
+def effect_text(effect: Effect | None, minus: str) -> str:
+    """ "−12.3 GiB, time ×0.50"; "" where the estimate stays as it is."""
+    if effect is None:
+        return ""
+    parts: list[str] = []
+    gib = effect.memory_mb / 1024
+    if abs(gib) >= 0.05:
+        parts.append(f"{'+' if gib > 0 else minus}{abs(gib):.1f} GiB")
+    if abs(effect.time - 1) >= 0.005:
+        parts.append(f"time x{effect.time:.2f}")
+    return ", ".join(parts)
+
+
+def many(count: float) -> str:
+    """ "6.44 B", "354.9 M", "1,024"."""
+    for size, sign in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if count >= size:
+            return f"{count / size:,.2f} {sign}"
+    return f"{count:,.0f}"
