@@ -1,0 +1,286 @@
+"""The real Slurm on this machine, without accounting: submitted, followed, stopped with a checkpoint, requeued, resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.errors import UserError
+from backends.launch.adoption import looked_after
+from backends.launch.ending import stop_run
+from backends.launch.slurm_attach import watched_job
+from backends.launch.slurm_control import SlurmControl
+from backends.launch.start import start
+from backends.models.presets import TINY
+from backends.runs.catalog import describe
+from backends.runs.checkpoints import read_tracker
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from backends.runs.planning import train_plan
+from backends.runs.processes import MARK, is_alive
+from backends.workspace import Workspace
+
+pytestmark = [
+    pytest.mark.hpc,
+    pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
+]
+LIMIT = 90.0  # s
+SLURM_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
+CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost=localhost
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={root}/munge.sock
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/slurmd.pid
+SlurmctldLogFile={root}/slurmctld.log
+SlurmdLogFile={root}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+ReturnToService=2
+MpiDefault=none
+KillWait=5
+NodeName=localhost NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def require_slurm() -> None:
+    missing = [program for program in SLURM_PROGRAMS if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (.ci/install-hpc.sh --slurm)")  # in CI this fails
+    if os.geteuid() != 0:
+        pytest.skip("a Slurm of one's own needs root")
+
+
+def slurm_version() -> tuple[int, ...]:
+    words = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout.split()
+    return tuple(int(part) for part in words[-1].split(".")[:2] if part.isdigit())
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A controller and a node of its own, beside any other Slurm; its configuration is what SLURM_CONF names."""
+    require_slurm()
+    root = tmp_path_factory.mktemp("slurm")
+    for folder in ("state", "spool"):
+        (root / folder).mkdir()
+    key = root / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    configuration = root / "slurm.conf"
+    configuration.write_text(
+        CONFIGURATION.format(root=root, controller=free_port(), node=free_port(), cpus=os.cpu_count())
+    )
+    (root / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if slurm_version() >= (23, 11) else "")
+    environment = {**os.environ, "SLURM_CONF": str(configuration)}
+    daemons = (
+        ["munged", "--force", f"--key-file={key}", f"--socket={root}/munge.sock", f"--pid-file={root}/munge.pid",
+         f"--log-file={root}/munge.log", f"--seed-file={root}/munge.seed"],
+        ["slurmctld", "-c"],
+        ["slurmd", "-N", "localhost"],
+    )  # fmt: skip
+    try:
+        for words in daemons:
+            subprocess.run(words, env=environment, check=True, timeout=60, capture_output=True)
+        until(lambda: "idle" in told(environment, "sinfo", "-h", "-o", "%T"), "an idle node")
+        yield configuration
+    finally:
+        told(environment, "scancel", "--full", "--signal=KILL", "--user=root")
+        for name in ("slurmd", "slurmctld", "munge"):
+            end(root / f"{name}.pid")
+
+
+def told(environment: dict[str, str], *words: str) -> str:
+    return subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+
+
+def end(pid_file: Path) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of {pid_file.name}")
+
+
+class Jobs:
+    """Starts runs in the Slurm of the test; what a failed test leaves there is cancelled."""
+
+    def __init__(self, root: Path, environment: dict[str, str]) -> None:
+        self.workspace, self.environment = Workspace(root), environment
+        self._started: list[RunFolder] = []
+
+    def settings(self, *lines: str) -> None:
+        self.workspace.settings.write_text("\n".join(["[slurm]", "poll_seconds = 0.5", *lines, ""]))
+
+    def plan(self, name: str, *changes: str, ranks: int = 1, image: Path | None = None) -> RunPlan:
+        words = ("--micro-batch-size", "2", "--global-batch-size", "4", "--num-layers", "1", "--log-interval", "1",
+                 "--train-iters", "100000", *changes)  # fmt: skip
+        save = self.workspace.checkpoints / name
+        plan = train_plan("demo", TINY.arguments, words, save, launcher="slurm", processes=ranks)
+        return dataclasses.replace(plan, image=str(image) if image else None)
+
+    def start(self, plan: RunPlan) -> RunFolder:
+        folder = start(plan, self.workspace, environment=self.environment)
+        self._started.append(folder)
+        return folder
+
+    def slurm(self, *words: str) -> str:
+        return told(self.environment, *words)
+
+    def close(self) -> None:
+        for folder in self._started:
+            if job := folder.batch_job():
+                self.slurm("scancel", "--full", "--signal=KILL", job)
+                self.slurm("scancel", job)
+                until(
+                    lambda run=folder: describe(run).over or looked_after(run, self.workspace).over, "the end"
+                )
+
+
+@pytest.fixture
+def jobs(
+    tmp_path: Path, slurm: Path, hpc_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Jobs]:
+    monkeypatch.setenv("SLURM_CONF", str(slurm))  # whoever looks asks the same Slurm
+    environment = {name: value for name, value in hpc_environment.items() if name != MARK}
+    jobs = Jobs(tmp_path, {**environment, "SLURM_CONF": str(slurm)})
+    jobs.settings()
+    yield jobs
+    jobs.close()
+
+
+def log(folder: RunFolder) -> str:
+    return folder.log.read_text(errors="replace") if folder.log.exists() else ""
+
+
+def test_two_ranks_in_an_image_are_followed_and_stopped_with_a_checkpoint(
+    jobs: Jobs, cpu_image: Path
+) -> None:
+    folder = jobs.start(jobs.plan("stopped", ranks=2, image=cpu_image))
+    until(lambda: describe(folder).iteration, f"an iteration: {log(folder)[-2000:]}")
+    info = describe(folder)
+    assert (info.phase, info.slurm_job) == ("running", folder.batch_job())
+    assert "using world size: 2" in log(folder)
+    *_, info = stop_run(folder, jobs.workspace)
+    assert (info.phase, info.exit_code, info.reason) == ("finished", 0, "Stopped on request."), log(folder)[
+        -3000:
+    ]
+    tracker = read_tracker(Path(info.save or ""))
+    assert tracker.problem is None
+    assert f"successfully saved checkpoint from iteration {tracker.iteration:7d}" in log(folder)
+    assert jobs.slurm("squeue", "-h", "-j", info.slurm_job or "") == ""
+
+
+def test_inside_it_may_be_srun_which_passes_the_stop_on(jobs: Jobs) -> None:
+    jobs.settings('inside = "srun"')
+    folder = jobs.start(jobs.plan("srun"))
+    until(lambda: describe(folder).iteration, f"an iteration: {log(folder)[-2000:]}")
+    *_, info = stop_run(folder, jobs.workspace)
+    assert (info.phase, info.exit_code) == ("finished", 0), log(folder)[-3000:]
+    assert read_tracker(Path(info.save or "")).problem is None
+
+
+def test_a_requeued_job_goes_on_from_its_checkpoint_and_whoever_looks_adopts_it(jobs: Jobs) -> None:
+    folder = jobs.start(jobs.plan("requeued", "--save-interval", "5"))
+    until(lambda: (describe(folder).iteration or 0) > 5, f"a checkpoint: {log(folder)[-2000:]}")
+    state = folder.state()
+    assert state is not None and state.supervisor is not None
+    os.kill(state.supervisor.pid, signal.SIGKILL)
+    until(lambda: not is_alive(state.supervisor), "the end of the supervisor")
+    assert (describe(folder).phase, describe(folder).orphaned) == ("running", True)
+    job = folder.batch_job() or ""
+    jobs.slurm("scontrol", "requeue", job)
+    info = looked_after(folder, jobs.workspace)
+    assert not info.over and not describe(folder).orphaned
+    until(lambda: "BeginTime" in (describe(folder).note or ""), f"why it waits: {describe(folder)}")
+    assert describe(folder).phase == "starting"
+    jobs.slurm("scontrol", "update", f"JobId={job}", "EligibleTime=now")
+    until(lambda: "successfully loaded checkpoint" in log(folder), f"a resume: {log(folder)[-2000:]}")
+    until(lambda: describe(folder).phase == "running" and not describe(folder).note, "a run that runs again")
+    *_, info = stop_run(folder, jobs.workspace, now=True)
+    assert (info.phase, info.reason) == ("failed", "Stopped on request, without saving.")
+
+
+def test_before_its_time_limit_it_saves_and_queues_up_again_by_itself(jobs: Jobs) -> None:
+    jobs.settings('time = "1:00"', "save_minutes = 0.9")
+    folder = jobs.start(jobs.plan("limited", "--save-interval", "100000"))
+    until(lambda: "BeginTime" in (describe(folder).note or ""), f"the time limit: {log(folder)[-2000:]}")
+    saved = read_tracker(jobs.workspace.checkpoints / "limited").iteration
+    assert isinstance(saved, int) and f"successfully saved checkpoint from iteration {saved:7d}" in log(
+        folder
+    )
+    jobs.slurm("scontrol", "update", f"JobId={folder.batch_job()}", "EligibleTime=now")
+    until(lambda: f"at iteration {saved}" in log(folder), f"a resume at {saved}: {log(folder)[-2000:]}")
+    until(lambda: (describe(folder).iteration or 0) > saved, "more iterations")
+
+
+def test_why_it_waits_is_shown_and_a_waiting_job_is_cancelled(jobs: Jobs) -> None:
+    jobs.settings('options = ["--hold"]')
+    folder = jobs.start(jobs.plan("waits"))
+    until(lambda: "JobHeldUser (it is held: scontrol release it)" in (describe(folder).note or ""), "why")
+    *_, info = stop_run(folder, jobs.workspace)
+    assert (info.phase, info.reason) == ("failed", "Stopped on request.")
+    assert jobs.slurm("squeue", "-h", "-j", folder.batch_job() or "") == ""
+
+
+def test_what_slurm_refuses_is_said_in_its_words(jobs: Jobs) -> None:
+    jobs.settings('partition = "nowhere"')
+    with pytest.raises(UserError, match=r"Slurm refuses the job: .*invalid partition"):
+        start(jobs.plan("refused"), jobs.workspace, environment=jobs.environment)
+
+
+def test_a_cancel_by_hand_is_told_as_such(jobs: Jobs) -> None:
+    folder = jobs.start(jobs.plan("cancelled"))
+    until(lambda: describe(folder).iteration, f"an iteration: {log(folder)[-2000:]}")
+    jobs.slurm("scancel", folder.batch_job() or "")
+    until(lambda: describe(folder).over, "the end")
+    info = describe(folder)
+    assert info.phase == "failed" and "CANCELLED (somebody cancelled it)" in (info.reason or "")
+
+
+def test_a_job_that_was_submitted_by_hand_is_found_by_its_number(jobs: Jobs, tmp_path: Path) -> None:
+    output = tmp_path / "by-hand-%j.out"
+    submitted = jobs.slurm("sbatch", "--parsable", f"--output={output}", "--wrap", "echo iteration; sleep 60")
+    job = submitted.strip()
+    written = tmp_path / f"by-hand-{job}.out"
+    try:
+        until(written.exists, "its output")
+        assert watched_job(jobs.workspace, f"slurm:{job}", SlurmControl()) == written
+    finally:
+        jobs.slurm("scancel", job)
