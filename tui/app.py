@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -24,17 +24,20 @@ from tui.themes import THEMES
 
 if TYPE_CHECKING:
     from backends.runs.folder import RunFolder
+    from backends.runs.side_by_side import Subject
     from backends.runs.watching import SeenRun
     from tui.screens.monitor import MonitorScreen
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first screen. Its monitor shows `run`, or `source` (a log, or a pipe's descriptor), else the newest run."""
+    """The first screen. Its monitor shows `run`, or `source` (a log, or a pipe's descriptor), else the newest run; its
+    comparison is of `compared`."""
 
     screen: str = "home"
     run: RunFolder | None = None
     source: Path | int | None = None
+    compared: Sequence[Subject] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +136,17 @@ class MdkApp(SurvivingApp):
 
             return NodesScreen(self.workspace, ascii_only=self.ascii_only)
 
+        def compare() -> Screen[Any]:
+            from tui.screens.compare import CompareScreen
+
+            return CompareScreen(self.workspace, self._opening.compared, ascii_only=self.ascii_only)
+
         def failure() -> Screen[Any]:
             from tui.screens.failure import FailureScreen
 
             return FailureScreen()
 
-        return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "failure": failure}  # fmt: skip
+        return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "compare": compare, "failure": failure}  # fmt: skip
 
     def _make_monitor(self) -> Screen[Any]:
         from tui.screens.monitor import MonitorScreen
@@ -180,6 +188,15 @@ class MdkApp(SurvivingApp):
         if self._monitor is not None:
             self._monitor.look_at(run)
         self.action_go("monitor")
+
+    def open_comparison(self, compared: Sequence[Subject]) -> None:
+        """Runs and logs beside each other."""
+        from tui.screens.compare import CompareScreen
+
+        self._opening = replace(self._opening, compared=compared)
+        self.action_go("compare")
+        if isinstance(self.screen, CompareScreen) and self.screen.is_mounted:
+            self.screen.look_at(compared)
 
     # Going about.
 

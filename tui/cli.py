@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("runs", "What runs and what ran."),
     "status": ("status", "How one run does."),
     "attach": ("attach", "The monitor on a run."),
+    "compare": ("compare", "Runs and logs side by side."),
     "stop": ("stop", "End a run: gracefully, or now."),
     "serve": ("serve", "Start the text server on a checkpoint."),
     "ask": ("ask", "One completion from a running text server."),

@@ -19,12 +19,19 @@ from tui.appearance import APPEARANCE, Appearance, appearance
 
 if TYPE_CHECKING:
     from backends.runs.catalog import RunInfo
+    from backends.runs.side_by_side import Subject
 
 
 def run_application(
-    workspace: Workspace, *, screen: str = "home", run: str | None = None, source: Path | int | None = None
+    workspace: Workspace,
+    *,
+    screen: str = "home",
+    run: str | None = None,
+    source: Path | int | None = None,
+    compared: Sequence[Subject] = (),
 ) -> None:
-    """Open `screen`; returns when the user leaves. `run`: DATE/TIME or a path; `source`: a log, or a pipe's descriptor.
+    """Open `screen`; returns when the user leaves. `run`: DATE/TIME or a path; `source`: a log, or a pipe's descriptor;
+    `compared`: what the comparison is of.
 
     Raises UserError where no screen can be shown, naming what works without one, and where the application breaks.
     """
@@ -38,7 +45,7 @@ def run_application(
     look: Appearance = (context.meta if context else {}).get(APPEARANCE) or appearance(os.environ)
     from tui.app import MdkApp, Opening
 
-    app = MdkApp(workspace, look, Opening(screen, folder, source))
+    app = MdkApp(workspace, look, Opening(screen, folder, source, compared))
     check_theme(look.theme, sorted(app.available_themes))
     app.run()
     if app.broken is not None:

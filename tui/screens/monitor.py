@@ -62,6 +62,7 @@ class MonitorScreen(PaneScreen):
         Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
         Binding("slash", "search", "find", key_display="/", id="monitor.search", tooltip="Search in the log (`n` goes on)"),
         Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
+        Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
         Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
         Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="Leave search, crosshair, zoom", show=False),
     ]  # fmt: skip
@@ -284,6 +285,12 @@ class MonitorScreen(PaneScreen):
         plot = self.focused if isinstance(self.focused, Plot) else self.query_one("#loss", Plot)
         if self.model is not None:
             choose_metric(self.app, plot, self.model.curves)
+
+    def action_compare(self) -> None:
+        from tui.screens.monitor_choices import choose_other
+
+        if self.model is not None and self.model.wanted is not None:
+            choose_other(cast("MdkApp", self.app), self.model.wanted)
 
     def action_search(self) -> None:
         from tui.screens.monitor_choices import ask_search

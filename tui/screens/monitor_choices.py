@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.app import App
 from textual.screen import Screen
 from textual.widgets import Input
 
+from tui.background import in_background
 from tui.screens.choose import Choice, Chooser
-from tui.screens.monitor_curves import RunCurves
 from tui.widgets.axes import number
 from tui.widgets.log_buffer import LogFilter
 from tui.widgets.log_view import LogView
 from tui.widgets.plot import Plot
 
+if TYPE_CHECKING:
+    from tui.app import MdkApp
+    from tui.screens.monitor_sources import Watched
 
-def choose_metric(app: App[Any], plot: Plot, curves: RunCurves) -> None:
+
+class Metrics(Protocol):
+    """Whose curves are plotted."""
+
+    def metrics(self) -> list[str]: ...
+    def newest(self, metric: str) -> float | None: ...
+
+
+def choose_metric(app: App[Any], plot: Plot, curves: Metrics) -> None:
     """One of all that the log, and what was recorded beside it, have."""
     choices = [
         Choice(name, name, "" if (value := curves.newest(name)) is None else number(value))
@@ -31,6 +42,29 @@ def choose_metric(app: App[Any], plot: Plot, curves: RunCurves) -> None:
             plot.choose(metric)
 
     app.push_screen(Chooser("metric", choices, plot.metric), chosen)
+
+
+def choose_other(app: MdkApp, wanted: Watched) -> None:
+    """Another run, beside which the watched one is then shown."""
+    from backends.runs.side_by_side import subjects
+
+    own = str(wanted.run.path if wanted.run else wanted.log)
+    choices = [
+        Choice(str(seen.info.path), seen.info.run, seen.info.title)
+        for seen in app.runs or ()
+        if seen.info.kind == "train" and str(seen.info.path) != own
+    ]
+    if not choices or isinstance(wanted.log, int):
+        app.notify("There is no other run here. Any logs: mdk-tui compare A B", markup=False)
+        return
+
+    def chosen(other: str | None) -> None:
+        if other is not None:
+            in_background(
+                app, lambda: subjects(app.workspace, [own, other]), app.open_comparison, app.tell_failure
+            )
+
+    app.push_screen(Chooser("compare with", choices), chosen)
 
 
 def choose_filter(app: App[Any], log: LogView) -> None:

@@ -77,7 +77,11 @@ class Plot(Panel):
         self.marks: Callable[[XAxis], Sequence[Mark]] = lambda x: ()
         self.readout: Callable[[], str] = lambda: ""
         self.empty = empty
+        self.time_label: Callable[[float, float], str] = axes.clock_label  # of an x, and the step between two
         self.newest: Callable[[str], float | None] = lambda metric: None
+        self.legend: Callable[[Sequence[Line], float | None], Sequence[Span]] | None = (
+            None  # instead of the readings
+        )
         self._picture = _Picture()
         # What it was drawn from, and its rows.
         self._body: tuple[object, Sequence[Sequence[Span]]] = (None, ())
@@ -165,7 +169,13 @@ class Plot(Panel):
         marks += [Mark("value", *trace.points[0]) for trace in drawn if len(trace.points) == 1]
         plot_drawing.overlay(cells, marks, self.view.crosshair, x, y, ascii_only=self.ascii_only)
         lines = plot_drawing.with_y_axis(cells, labels, y, gutter)
-        return [*lines, plot_drawing.x_axis(x, self.view.x, gutter, canvas)]
+        return [*lines, plot_drawing.x_axis(x, self._x_labels(x), gutter, canvas)]
+
+    def _x_labels(self, x: Limits) -> list[str]:
+        ticks = axes.inner_ticks(x)
+        if self.view.x == "time":
+            return [self.time_label(tick, x.step) for tick in ticks]
+        return axes.tick_labels(ticks, x.step)
 
     def _say(self, words: str, width: int, height: int) -> list[list[Span]]:
         row: list[Span] = [(words.center(width), "dim")]
@@ -189,6 +199,11 @@ class Plot(Panel):
         curves = self._picture.curves
         if not curves:
             return ()
+        if self.legend is not None:
+            where: list[Span] = []
+            if self.view.crosshair is not None:
+                where = [(f"{self.view.x} {self._place_words(self.view.crosshair)}", "info")]
+            return [*where, *self.legend(curves, self.view.crosshair)]
         if self.view.crosshair is not None:
             return [(self._crosshair_words(), "info")]
         lows = [v for c in curves for v in c.lows if math.isfinite(v)]
@@ -209,9 +224,11 @@ class Plot(Panel):
             return ""
         curve, index = position
         x, low, high = curve.xs[index], curve.lows[index], curve.highs[index]
-        place = axes.clock_label(x, 1) if self.view.x == "time" else f"{x:,.0f}"
         spread = f"  {axes.number(low)} to {axes.number(high)}" if low != high else ""
-        return f"{self.view.x} {place}  {axes.number(curve.means[index])}{spread}"
+        return f"{self.view.x} {self._place_words(x)}  {axes.number(curve.means[index])}{spread}"
+
+    def _place_words(self, x: float) -> str:
+        return self.time_label(x, 1) if self.view.x == "time" else f"{x:,.0f}"
 
     # Keys.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tui.widgets import axes
 from tui.widgets.axes import Limits
-from tui.widgets.curves import Mark, Trace, XAxis
+from tui.widgets.curves import Mark, Trace
 from tui.widgets.panel import Span
 from tui.widgets.raster import Raster
 
@@ -80,13 +80,9 @@ def with_y_axis(
     return [[(at.get(row, "").rjust(gutter - 1) + " ", "dim"), *runs(line)] for row, line in enumerate(cells)]
 
 
-def x_axis(x: Limits, kind: XAxis, gutter: int, canvas: int) -> list[Span]:
-    """The row of labels below `canvas` cells; what would run into its neighbour is left out."""
+def x_axis(x: Limits, labels: Sequence[str], gutter: int, canvas: int) -> list[Span]:
+    """The row of the ticks' labels below `canvas` cells; what would run into its neighbour is left out."""
     ticks = axes.inner_ticks(x)
-    if kind == "time":
-        labels = [axes.clock_label(tick, x.step) for tick in ticks]
-    else:
-        labels = axes.tick_labels(ticks, x.step)
     line = [" "] * (gutter + canvas)
     free, before = 0, ""
     for tick, label in zip(ticks, labels, strict=True):

@@ -1,0 +1,161 @@
+"""Runs and logs beside each other: what each came to, and in which arguments they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from backends.errors import UserError
+from backends.megatron.diagnosis import diagnose
+from backends.megatron.record import Record
+from backends.runs.arguments import group_arguments
+from backends.runs.catalog import find_run
+from backends.runs.folder import RunFolder
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+LOSS = "lm loss"
+THROUGHPUT = "throughput per GPU (TFLOP/s/GPU)"
+OWN = frozenset({"rank", "local_rank"})  # arguments that say nothing of a run
+
+Figure: TypeAlias = "float | int | str | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One of those that are compared. `planned`: the arguments it was launched with, where it is a run of ours."""
+
+    name: str
+    log: Path
+    run: RunFolder | None = None
+    planned: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentRow:
+    """One argument, as each of the subjects has it; None: not said."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+
+def subject(workspace: Workspace, name: str) -> Subject:
+    """The log at the path `name`, else the run that it names. Raises UserError."""
+    if (path := _file(name)) is not None:
+        return Subject(clean_line(name, 200), path)
+    try:
+        run = find_run(workspace, name)
+    except UserError as error:
+        raise UserError(f"{error.message} Nor is it a log.", error.remedy) from None
+    try:
+        planned = planned_arguments(run.plan().arguments)
+    except UserError:
+        planned = None
+    return Subject(run.name, run.log, run, planned)
+
+
+def _file(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
+        return None
+
+
+def subjects(workspace: Workspace, names: Sequence[str]) -> list[Subject]:
+    """Those that `names` mean, each once. Raises UserError, also for fewer than two."""
+    found = {found.log.resolve(): found for found in (subject(workspace, name) for name in names)}
+    if len(found) < 2:
+        raise UserError(
+            "There is nothing to compare with.",
+            "Name two or more runs or logs: mdk-tui compare A B",
+            status=2,
+        )
+    return list(found.values())
+
+
+def planned_arguments(arguments: Sequence[str]) -> dict[str, str]:
+    """Flags by the names that Megatron prints: `--num-layers 2` is num_layers 2; a flag alone is True."""
+    return {
+        flag.removeprefix("--").replace("-", "_"): " ".join(values) or "True"
+        for flag, values in group_arguments(arguments)
+        if flag
+    }
+
+
+def arguments_of(subject: Subject, record: Record) -> Mapping[str, str]:
+    """As the log prints them all, else as the run was launched."""
+    with record.lock:
+        return dict(record.arguments) or subject.planned or {}
+
+
+def differing_arguments(subjects: Sequence[Subject], records: Sequence[Record]) -> list[ArgumentRow]:
+    """The arguments that are not the same everywhere, by name. Where only a plan is known, what it leaves out is not said."""
+    found = [arguments_of(subject, record) for subject, record in zip(subjects, records, strict=True)]
+    printed = [bool(record.arguments) for record in records]
+    rows: list[ArgumentRow] = []
+    for name in sorted({name for arguments in found for name in arguments} - OWN):
+        values = tuple(arguments.get(name) for arguments in found)
+        known = {plain(value) for value in values if value is not None}
+        missing = any(value is None and all_said for value, all_said in zip(values, printed, strict=True))
+        if len(known) > 1 or (known and missing):
+            rows.append(ArgumentRow(name, values))
+    return rows
+
+
+def plain(value: str) -> str:
+    """Numbers that are written differently are the same."""
+    try:
+        return repr(float(value))
+    except ValueError:
+        return value.strip()
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """What it came to, by names that also head the columns of a table. Times in s, memory in MB as Megatron prints it."""
+    with record.lock:
+        lowest = [curve.lows[0] for curve in record.curves(LOSS, buckets=1) if curve.lows]
+        return {
+            "phase": diagnose(record).phase,
+            "iteration": record.iteration,
+            "loss": _number(record.last.get(LOSS)),
+            "lowest loss": min(lowest, default=None),
+            "validation loss": _validation(record, test=False),
+            "test loss": _validation(record, test=True),
+            "tokens": record.tokens,
+            "elapsed (s)": elapsed(record),
+            "iteration (ms)": record.iteration_ms,
+            "tokens/s": record.tokens_per_second,
+            "TFLOP/s/GPU": _number(record.last.get(THROUGHPUT)),
+            "memory (MB)": _most_memory(record),
+            "parameters": _number(record.parameters.get("total")),
+            "attempts": len(record.segments),
+            "errors": len(record.all_errors()),
+        }
+
+
+def elapsed(record: Record) -> float | None:
+    """s that its attempts took by their own time stamps, pauses between attempts left out."""
+    spans = [s.clock.times[-1] - s.clock.times[0] for s in record.segments if s.clock.times]
+    return sum(spans) if spans else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _most_memory(record: Record) -> float | None:
+    """MB that the rank which needed most had allocated at once."""
+    peaks = [event.values.get("max allocated") for event in record.memory.values()]
+    return max((float(peak) for peak in peaks if peak is not None), default=None)
+
+
+def _validation(record: Record, *, test: bool) -> float | None:
+    """The newest evaluation's loss."""
+    for result in reversed(record.validations):
+        if (result.set == "test") == test:
+            return _number(result.values.get("lm loss value", next(iter(result.values.values()), None)))
+    return None

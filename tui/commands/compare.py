@@ -1,0 +1,74 @@
+"""`mdk-tui compare A B …`: runs and logs side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from backends.errors import UserError
+from backends.files import write_atomic
+from backends.megatron.record import Record
+from backends.megatron.summary import read_log
+from backends.runs.comparison_export import comparison_json, comparison_svg, write_csv
+from backends.runs.side_by_side import LOSS, Subject, subjects
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+
+@click.command()
+@click.argument("names", metavar="A B …", nargs=-1, required=True)
+@click.option("--metric", default=LOSS, show_default=True, help="What the curves show.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Figures, differing arguments and thinned curves as one object."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Every value, a row an iteration line.")
+@click.option("--svg", metavar="FILE", help="Write the curves as a picture.")
+@click.option("--log", "logarithmic", is_flag=True, help="A logarithmic y axis in the picture.")
+@click.pass_obj
+def command(
+    workspace: Workspace,
+    names: tuple[str, ...],
+    metric: str,
+    as_json: bool,
+    as_csv: bool,
+    svg: str | None,
+    logarithmic: bool,
+) -> None:
+    """Compare runs (DATE/TIME, or a path) and logs: their curves in one plot, what each came to, where their arguments differ.
+
+    Without an option that prints or writes, on the screen.
+    """  # fmt: skip
+    if as_json and as_csv:
+        raise UserError("Either --json or --csv goes to standard output.", "Call it twice.", status=2)
+    found = subjects(workspace, names)
+    if not (as_json or as_csv or svg):
+        from tui.commands.app import run_application
+
+        run_application(workspace, screen="compare", compared=tuple(found))
+        return
+    records = [read(subject) for subject in found]
+    if svg:
+        picture = comparison_svg(found, records, metric, log=logarithmic)
+        try:
+            write_atomic(Path(svg).expanduser(), picture)
+        except OSError as error:
+            raise UserError(
+                f"{clean_line(svg)} cannot be written: {error.strerror}.", "Name another file."
+            ) from None
+    if as_json:
+        click.echo(json.dumps(comparison_json(found, records, metric)))
+    if as_csv:
+        write_csv(sys.stdout, found, records)
+
+
+def read(subject: Subject) -> Record:
+    """Raises UserError."""
+    try:
+        return read_log(subject.log)
+    except OSError as error:
+        raise UserError(
+            f"{clean_line(str(subject.log))} cannot be read: {error.strerror}.", "Check its permissions."
+        ) from None
