@@ -96,6 +96,16 @@ class SlurmSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MlflowSettings:
+    """[mlflow]. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME of the environment come first."""
+
+    enabled: bool = True  # every run is tracked where MLflow is installed
+    tracking_uri: str = ""  # "": outputs/mlflow.db of the workspace
+    experiment: str = "Megatron-LM"
+    patience_minutes: float = 10.0  # for a server that is away when a run has ended; then it is left to `mdk-tui track`
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
@@ -103,6 +113,7 @@ class Settings:
     mpi: MpiSettings = field(default_factory=MpiSettings)
     data: DataSettings = field(default_factory=DataSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    mlflow: MlflowSettings = field(default_factory=MlflowSettings)
     notify: NotifySettings = field(default_factory=NotifySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)
 

@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 TESTS = Path(__file__).parent
 DATA = TESTS / "data"
 USERS_OWN = {
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_RUN_ID",
     "MDK_WORKSPACE",
     "NO_COLOR",
     "FORCE_COLOR",
@@ -47,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
         if name in USERS_OWN:
             del os.environ[name]
+    os.environ["MDK_MLFLOW"] = "0"  # a test that tracks its run says so: MLflow takes seconds to start
     os.environ["TZ"] = "UTC"
     time.tzset()
 

@@ -17,6 +17,7 @@ from backends.runs.state import RunState
 from backends.settings import read_settings
 from backends.telemetry.collector import Collector
 from backends.telemetry.history import INTERVAL, TelemetryRecorder
+from backends.tracking.place import is_tracked
 from backends.workspace import Workspace
 
 RESTARTS = 5  # of a companion that fails
@@ -116,6 +117,8 @@ def sidecars_of(
     except Exception as error:  # a run that is adopted has started with settings that were good
         say(f"settings: {error}")
         return sidecars
+    if plan.kind == "train" and is_tracked(settings.mlflow, os.environ):
+        sidecars.append(companion("backends.tracking.mlflow_sidecar", folder, workspace, say))
     if settings.notify.command:
         sidecars.append(Notifier(folder.name, plan, state, settings.notify, say))
     return sidecars

@@ -39,6 +39,11 @@ class RunFolder:
         return self.path / "telemetry.jsonl"
 
     @property
+    def tracking(self) -> Path:
+        """The MLflow run's id and address, and how far it came."""
+        return self.path / "tracking.json"
+
+    @property
     def plan_file(self) -> Path:
         return self.path / "plan.json"
 

@@ -1,0 +1,160 @@
+"""Which MLflow run a run belongs to, and what is told of it: one MLflow run for all attempts that save into one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.megatron.events import IterationBatch
+from backends.megatron.parser import Parser
+from backends.megatron.segment import seconds_of
+from backends.runs.folder import NAME, RunFolder
+from backends.runs.plan import RunPlan
+from backends.tracking.points import allowed_name
+from backends.tracking.store import Wanted
+from backends.workspace import Workspace
+
+LONGEST_VALUE = 500  # characters of a parameter, MLflow's limit since 1.28
+HEAD = 512  # bytes at the start of a log that tell it from another of the same path
+REFERENCE = re.compile(r"ref: (refs/\S+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is tracked: the run or log, its files, and what is told of it beside its numbers."""
+
+    wanted: Wanted
+    name: str  # of this attempt: tags say by it how far its files were sent
+    log: Path
+    telemetry: Path | None = None
+    files: tuple[Path, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def subject_of_run(folder: RunFolder, workspace: Workspace, run_id: str | None = None) -> Subject:
+    """Raises UserError for a run that does not train, or without a plan."""
+    plan = folder.plan()
+    if plan.kind != "train":
+        raise UserError(
+            f"{folder.name} is a text server: it has no numbers to track.", "Name a run that trains."
+        )
+    lineage = _lineage(plan.save or str(folder.path))
+    parent = _parent_save(plan, workspace)
+    state = folder.state()
+    began = _seconds(state.started) if state and state.started else folder.plan_file.stat().st_mtime
+    name = _dated(plan.save) or folder.name
+    return Subject(
+        Wanted(lineage, name, began, _lineage(parent) if parent else None, run_id),
+        folder.name,
+        folder.log,
+        folder.telemetry,
+        (folder.plan_file, folder.command),
+        _tags(plan, folder, workspace),
+        _parameters(plan),
+    )
+
+
+def subject_of_log(log: Path) -> Subject:
+    """A log by itself, written by whomever. Raises OSError."""
+    log = log.resolve()
+    with log.open("rb") as file:
+        head = file.read(2**20)
+    digest = hashlib.sha256(head[:HEAD]).hexdigest()[:16]
+    name = f"{log.parent.name}/{log.name}"
+    wanted = Wanted(_lineage(f"{log} {digest}"), name, _first_time(head) or log.stat().st_mtime)
+    return Subject(wanted, allowed_name(log.name), log, tags={"mdk.log": str(log)})
+
+
+def cut(values: Mapping[str, str]) -> dict[str, str]:
+    """`values` as MLflow takes them: allowed names, and at most 500 characters (as training_mlflow.patch cuts them)."""
+    return {allowed_name(name): value[:LONGEST_VALUE] for name, value in values.items()}
+
+
+def git_commit(clone: Path) -> str | None:
+    """The commit that is checked out in `clone`, read from its .git folder; None where there is none."""
+    try:
+        head = (clone / ".git" / "HEAD").read_text(encoding="utf-8")
+        reference = REFERENCE.fullmatch(head)
+        if reference is None:
+            return head.strip() or None
+        loose = clone / ".git" / reference[1]
+        if loose.is_file():
+            return loose.read_text(encoding="utf-8").strip() or None
+        packed = (clone / ".git" / "packed-refs").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    rows = (line.split() for line in packed.splitlines())
+    return next((row[0] for row in rows if len(row) == 2 and row[1] == reference[1]), None)
+
+
+def _lineage(text: str) -> str:
+    """The tag by which a lineage is found again: of characters that a filter can quote."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def _dated(save: str | None) -> str | None:
+    """DATE/TIME of a save folder that is called so."""
+    name = "/".join(Path(save).parts[-2:]) if save else ""
+    return name if NAME.fullmatch(name) else None
+
+
+def _parent_save(plan: RunPlan, workspace: Workspace) -> str | None:
+    """Where the run saved from which this one branched off; None of one that continues, or is new."""
+    if plan.parent is None or not NAME.fullmatch(plan.parent):
+        return None
+    try:
+        parent = RunFolder(workspace.runs / plan.parent).plan()
+    except UserError:
+        return None
+    return parent.save if parent.save and parent.save != plan.save else None
+
+
+def _tags(plan: RunPlan, folder: RunFolder, workspace: Workspace) -> dict[str, str]:
+    megatron = plan.trainer == "megatron"
+    found = {
+        "mdk.run": str(folder.path),
+        "mdk.preset": plan.preset,
+        "mdk.trainer": plan.trainer,
+        "mdk.launcher": plan.launcher,
+        "mdk.image": plan.image,
+        "mdk.hosts": ", ".join(plan.hosts),
+        "mdk.patches": ", ".join(plan.patches),
+        "mdk.version": plan.versions.get("mdk-tui"),
+        "mlflow.source.git.commit": plan.commit or (git_commit(workspace.megatron) if megatron else None),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _parameters(plan: RunPlan) -> dict[str, str]:
+    """What the plan says that the log's own arguments do not."""
+    found = {
+        "plan.arguments": shlex.join(plan.arguments),
+        "plan.processes": str(plan.processes),
+        "plan.data": plan.data,
+        "plan.load": plan.load,
+        "plan.save": plan.save,
+        **{f"plan.layout.{name}": str(size) for name, size in plan.layout.items()},
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def _first_time(head: bytes) -> float | None:
+    """s since the epoch: the first time stamp of an iteration line in the first bytes of a log."""
+    for event in Parser().feed(head):
+        if isinstance(event, IterationBatch) and (stamp := event.times[0]):
+            return seconds_of(stamp)
+    return None

@@ -1,0 +1,53 @@
+"""Where runs are tracked: which MLflow, which experiment. The environment decides before the settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backends.settings import MlflowSettings
+from backends.workspace import Workspace
+
+URI, EXPERIMENT, RUN_ID = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"
+SWITCH = "MDK_MLFLOW"  # "0": no run is tracked, whatever the settings say
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`artifacts`: where a new experiment keeps its files; None: where the server says."""
+
+    uri: str
+    experiment: str
+    artifacts: str | None = None
+
+    @property
+    def is_server(self) -> bool:
+        return self.uri.startswith(("http://", "https://"))
+
+    @property
+    def shown(self) -> str:
+        """The address without a password."""
+        parts = urllib.parse.urlsplit(self.uri)
+        if not parts.hostname or "@" not in parts.netloc:
+            return self.uri
+        return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def tracking_place(settings: MlflowSettings, workspace: Workspace, environment: Mapping[str, str]) -> Place:
+    """MLFLOW_TRACKING_URI, else the settings, else a store of the workspace's own: one SQLite file and a folder."""
+    experiment = environment.get(EXPERIMENT) or settings.experiment
+    if uri := environment.get(URI) or settings.tracking_uri:
+        return Place(uri, experiment)
+    file, artifacts = workspace.outputs / "mlflow.db", workspace.outputs / "mlartifacts"
+    return Place(f"sqlite:///{file}", experiment, artifacts.as_uri())
+
+
+def is_tracked(settings: MlflowSettings, environment: Mapping[str, str]) -> bool:
+    """Whether runs are tracked without being asked: MLflow is installed and not switched off."""
+    return settings.enabled and environment.get(SWITCH) != "0" and has_mlflow()
+
+
+def has_mlflow() -> bool:
+    return importlib.util.find_spec("mlflow") is not None

@@ -1,0 +1,193 @@
+"""From what a run wrote to points for MLflow. The same file gives the same points, whenever and however often it is read:
+times come from the file, so that what was sent before can be told from what was not.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from backends.megatron.alerts import SKIPPED, is_loss
+from backends.megatron.events import Event, IterationBatch, Memory, Validation, Value
+from backends.megatron.parser import Parser
+from backends.megatron.record import ITERATION_MS, Record
+from backends.megatron.segment import seconds_of
+from backends.telemetry.readings import GpuReading, Snapshot
+from backends.telemetry.wire import decode_line
+
+REFUSED = re.compile(r"[^\w\-./ ]")  # what MLflow takes in no name; training_mlflow.patch leaves out the same
+LONGEST_NAME = 250
+MOST_IN_LINE = 200  # points of one line; a hostile log has more
+SYSTEM_INTERVAL = 30.0  # s between two readings of a host that are sent: eight GPUs are 40 points each time
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of one metric. `time`: ms since the epoch."""
+
+    key: str
+    value: float
+    step: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The points of one line of a file, the first line being 1."""
+
+    line: int
+    points: tuple[Point, ...]
+
+
+def allowed_name(name: str) -> str:
+    """`name` as MLflow takes it: "throughput per GPU (TFLOP/s/GPU)" loses its brackets."""
+    plain = REFUSED.sub("", name).strip()
+    normal = posixpath.normpath(plain.strip("/"))  # "a//b" and "../a" are refused too
+    return normal.replace("../", "").strip(". ")[:LONGEST_NAME] or "unnamed"
+
+
+class LogPoints:
+    """Points from a log of Megatron-LM. `began`: s since the epoch; where the log has no times they are counted from there.
+
+    `record` holds all that the log said, for what is told beside the points.
+    """
+
+    def __init__(self, began: float) -> None:
+        self.record = Record()
+        self._parser = Parser()
+        self._time = int(1000 * began)
+        self._iteration = 0
+        self._names: dict[str, str] = {}
+
+    def feed(self, data: bytes) -> list[Row]:
+        return self._rows(self._parser.feed(data))
+
+    def finish(self) -> list[Row]:
+        return self._rows(self._parser.finish())
+
+    def _rows(self, events: list[Event]) -> list[Row]:
+        self.record.apply(events)
+        rows: list[Row] = []
+        for event in events:
+            if isinstance(event, IterationBatch):
+                rows += self._iterations(event)
+            elif isinstance(event, Validation):
+                step = self._iteration if event.iteration is None else event.iteration
+                named = [(f"{event.set} {name}", value) for name, value in event.values.items()]
+                rows.append(self._row(event.line, named, step))
+            elif isinstance(event, Memory) and event.iteration is not None:
+                place = "memory" if event.rank is None else f"memory/rank {event.rank}"
+                named = [(f"{place}/{name} MiB", value) for name, value in event.values.items()]
+                rows.append(self._row(event.line, named, event.iteration))
+        return [row for row in rows if row.points]
+
+    def _iterations(self, batch: IterationBatch) -> Iterator[Row]:
+        skipped = batch.columns.get(SKIPPED)
+        for i, iteration in enumerate(batch.iterations):
+            stamp = batch.times[i]
+            seconds = seconds_of(stamp) if stamp is not None else None
+            self._pass_time(seconds, batch, i)
+            self._iteration = iteration
+            named = [
+                (name, column[i])
+                for name, column in batch.columns.items()
+                if not (skipped and skipped[i] and column[i] == 0.0 and is_loss(name))  # a mean of nothing
+            ]
+            yield self._row(batch.lines[i], named, iteration)
+
+    def _pass_time(self, seconds: float | None, batch: IterationBatch, i: int) -> None:
+        if seconds is not None:
+            self._time = int(1000 * seconds)
+            return
+        took = batch.columns[ITERATION_MS][i] if ITERATION_MS in batch.columns else 0
+        if isinstance(took, int | float) and 0 < took < 1e9:
+            self._time += int(took * max(1, batch.iterations[i] - self._iteration))
+
+    def _row(self, line: int, named: Sequence[tuple[str, Value]], step: int) -> Row:
+        points = tuple(
+            Point(self._allowed(name), _number(value), step, self._time)
+            for name, value in named[:MOST_IN_LINE]
+            if not isinstance(value, str)
+        )
+        return Row(line, points)
+
+    def _allowed(self, name: str) -> str:
+        if name not in self._names and len(self._names) < 10_000:
+            self._names[name] = allowed_name(name)
+        return self._names.get(name) or allowed_name(name)
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+class TelemetryPoints:
+    """Points from telemetry.jsonl, by the names that MLflow shows as system metrics; their step is the line's number.
+
+    Of each host one reading in `SYSTEM_INTERVAL` s. The first host has the plain names, others add theirs.
+    """
+
+    def __init__(self) -> None:
+        self._line = 0
+        self._rest = b""
+        self._taken: dict[str, float] = {}
+
+    def feed(self, data: bytes) -> list[Row]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        rows: list[Row] = []
+        for line in lines:
+            self._line += 1
+            snapshot = decode_line(line)
+            if snapshot is not None and self._is_due(snapshot):
+                rows.append(Row(self._line, tuple(self._points(snapshot))[:MOST_IN_LINE]))
+        return rows
+
+    def finish(self) -> list[Row]:
+        return []
+
+    def _is_due(self, snapshot: Snapshot) -> bool:
+        name, last = snapshot.host.host, self._taken.get(snapshot.host.host)
+        if last is not None and 0 <= snapshot.time - last < SYSTEM_INTERVAL:
+            return False
+        if last is None and len(self._taken) >= 10_000:
+            return False
+        self._taken[name] = snapshot.time
+        return True
+
+    def _points(self, snapshot: Snapshot) -> Iterator[Point]:
+        host = snapshot.host
+        first = next(iter(self._taken)) == host.host
+        prefix = "system" if first else f"system/{host.host}"
+        readings = {
+            "cpu_utilization_percentage": host.cpu_percent,
+            "system_memory_usage_megabytes": _mib(host.memory_used),
+        }
+        for gpu in snapshot.gpus:
+            readings |= _gpu_readings(gpu)
+        time = int(1000 * snapshot.time)
+        for name, value in readings.items():
+            if value is not None:
+                yield Point(allowed_name(f"{prefix}/{name}"), float(value), self._line, time)
+
+
+def _gpu_readings(gpu: GpuReading) -> dict[str, float | None]:
+    used, total = gpu.memory_used, gpu.memory_total
+    return {
+        f"gpu_{gpu.index}_utilization_percentage": gpu.utilization,
+        f"gpu_{gpu.index}_memory_usage_megabytes": _mib(used),
+        f"gpu_{gpu.index}_memory_usage_percentage": 100 * used / total
+        if used is not None and total
+        else None,
+        f"gpu_{gpu.index}_power_usage_watts": gpu.power,
+        f"gpu_{gpu.index}_temperature_celsius": gpu.temperature,
+    }
+
+
+def _mib(count: int | None) -> float | None:
+    return None if count is None else count / MIB
