@@ -102,7 +102,7 @@ class MlflowSettings:
     enabled: bool = True  # every run is tracked where MLflow is installed
     tracking_uri: str = ""  # "": outputs/mlflow.db of the workspace
     experiment: str = "Megatron-LM"
-    patience_minutes: float = 10.0  # for a server that is away when a run has ended; then it is left to `mdk-tui track`
+    patience_minutes: float = 10.0  # after the end of a run, for a server that is away
 
 
 @dataclass(frozen=True, slots=True)
