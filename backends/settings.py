@@ -106,6 +106,14 @@ class MlflowSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeSettings:
+    """[resume]: what follows a crash."""
+
+    automatic: int = 0  # resume by itself at most so many times in a row; 0: never
+    pause_minutes: float = 1.0  # before the first time; twice as long before each further one
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
@@ -116,6 +124,7 @@ class Settings:
     mlflow: MlflowSettings = field(default_factory=MlflowSettings)
     notify: NotifySettings = field(default_factory=NotifySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)
+    resume: ResumeSettings = field(default_factory=ResumeSettings)
 
 
 SECTIONS: dict[str, type[Any]] = typing.get_type_hints(Settings)

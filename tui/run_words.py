@@ -64,8 +64,8 @@ def when(info: RunInfo, today: datetime) -> str:
 
 
 def end(info: RunInfo) -> str:
-    """How it ended, where more is to say than its phase."""
-    return info.reason or info.note or ""
+    """How it ended, where more is to say than its phase, and what becomes of its automatic resume."""
+    return " ".join(filter(None, (info.reason or info.note, info.again)))
 
 
 def cell(text: str, width: int, *, right: bool = False) -> str:

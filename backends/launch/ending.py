@@ -26,21 +26,21 @@ def stop_run(
     limit: float = DEFAULT_LIMIT,
     look: Callable[[RunFolder, Workspace], RunInfo] = looked_after,
 ) -> Iterator[RunInfo]:
-    """Stop a run: how it does after each change, the end last. `limit`: s to save and exit before TERM and KILL follow.
+    """Stop a run, or call its automatic resume off: how it does after each change, the end last. `limit`: s to save and exit before TERM and KILL follow.
 
     Raises StopWithheld where saving would do harm, UserError when nobody takes the request up. Leaving the iteration
     early leaves the stop going on.
     """
     info = look(folder, workspace)
-    if not info.over:
+    if not info.over or info.again_due:
         request_stop(folder, now, force=force, limit=limit)
     asked = time.monotonic()
     shown: RunInfo | None = None
-    while not info.over:
+    while not info.over or info.again_due:
         if info != shown:
             shown = info
             yield info
-        if info.phase != "stopping":
+        if info.phase != "stopping" and (not info.over or time.monotonic() - asked > ANSWER_LIMIT):
             _check_answer(folder, info, time.monotonic() - asked)
         time.sleep(POLL)
         info = describe(folder)

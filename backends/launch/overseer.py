@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 
+from backends.launch.endless import Endless
 from backends.launch.job import RunningJob
 from backends.launch.launcher import Launcher
 from backends.launch.sidecars import Sidecar
 from backends.launch.stopping import Deed, Stop
 from backends.megatron.parser import Parser
+from backends.runs.automatic import Again
 from backends.runs.folder import RunFolder
 from backends.runs.judgement import ending, withheld
 from backends.runs.plan import RunPlan
@@ -89,9 +91,15 @@ class Overseer:
         job: RunningJob,
         state_file: StateFile,
         sidecars: Sequence[Sidecar] = (),
+        endless: Sequence[Endless] = (),
+        after: Callable[[RunState], Again | None] = lambda final: None,
     ) -> None:
+        """`after` says, of a run that crashed before these eyes, what its automatic resume is to be."""
         self._folder, self._plan, self._launcher, self._job = folder, plan, launcher, job
         self._state_file, self._sidecars = state_file, sidecars
+        self._endless, self._after = endless, after
+        self._seen_alive = self._reaped = False
+        self._grew = time.monotonic()
         self._first = state_file.written
         self._reader = SignReader(dataclasses.replace(self._first.signs), Parser())
         self._request: StopRequest | None = None
@@ -101,6 +109,7 @@ class Overseer:
 
     def run(self) -> None:
         while self._job.lives():
+            self._seen_alive = True
             self._look(time.monotonic())
             self._job.wait(POLL)
         self._sweep()
@@ -125,11 +134,13 @@ class Overseer:
         return self._reader.signs
 
     def _look(self, now: float) -> None:
-        self._read()
+        if self._read():
+            self._grew = now
         self._obey(waiting_request(self._folder), now)
         guard = GUARDS[self._plan.kind]
         if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != guard:
             self._begin_stop(guard, graceful=False, limit=0, now=now)
+        self._end_the_endless(now)
         if self._stop is None and self._reason and withheld(self._plan, self._signs) is None:
             self._reason = None  # what a stop was withheld for is over
         if self._stop and (deed := self._stop.due(now)):
@@ -174,6 +185,14 @@ class Overseer:
         self._reason = why
         self._stop = Stop(why, graceful, limit, self._launcher.term_saves(self._plan), now)
 
+    def _end_the_endless(self, now: float) -> None:
+        for endless in self._endless:
+            with self._surviving("what would never end was not found"):
+                why = endless.look(self._signs, now - self._grew, now) if self._stop is None else None
+                if why is not None:
+                    self._reaped = True
+                    self._begin_stop(why, graceful=False, limit=0, now=now)
+
     def _act(self, deed: Deed) -> None:
         if deed == "ask":
             self._job.ask_to_save()
@@ -215,9 +234,9 @@ class Overseer:
     def _final(self) -> RunState:
         job_exit = self._job.exit()
         stopped = self._stop.why if self._stop else None
-        end = ending(self._plan.kind, job_exit, self._signs, stopped=stopped)
+        end = ending(self._plan.kind, job_exit, self._signs, stopped=stopped, reaped=self._reaped)
         moment = job_exit.time if job_exit and job_exit.time else time.time()
-        return dataclasses.replace(
+        final = dataclasses.replace(
             self._present(time.monotonic()),
             phase=end.phase,
             reason=end.reason if end.phase == "finished" or stopped else self._job.note or end.reason,
@@ -227,3 +246,7 @@ class Overseer:
             exit_code=job_exit.exit_code if job_exit else None,
             signal=job_exit.signal if job_exit else None,
         )
+        crashed = end.phase == "failed" and self._seen_alive and (self._stop is None or self._reaped)
+        with self._surviving("no automatic resume"):
+            final = dataclasses.replace(final, again=self._after(final)) if crashed else final
+        return final

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.commands import problems
-from backends.launch.start import start
+from backends.launch.ending import stop_run
+from backends.launch.start import SUPERVISOR, start
 from backends.models.problem import Problem
 from backends.runs.checkpoints import TRACKER, folder_name
 from backends.runs.folder import RunFolder, claim_dated_folder, moment_of
-from backends.runs.planning import make_branch, writer_of
+from backends.runs.planning import make_branch, writer_of, writers_of
+from backends.runs.processes import find_process
 from backends.runs.resuming import Resumption, difference_problems
 from backends.runs.stored_values import read_stored
 from backends.workspace import Workspace
@@ -28,23 +32,38 @@ def resume_problems(resumption: Resumption, workspace: Workspace) -> list[Proble
     return [*found, *(difference_problems(stored, plan) if stored else [])]
 
 
-def start_resumption(resumption: Resumption, workspace: Workspace) -> RunFolder:
+def start_resumption(
+    resumption: Resumption, workspace: Workspace, program: Sequence[str] = SUPERVISOR
+) -> RunFolder:
     """Start it. Raises UserError; a branch's folder is then taken away again."""
     if errors := [p for p in resume_problems(resumption, workspace) if p.severity == "error"]:
         raise UserError(errors[0].message, errors[0].remedy)
     plan, source = resumption.plan, resumption.source
     if not resumption.branches:
-        return start(plan, workspace)
+        call_off_automatic(workspace, source.save)
+        return start(plan, workspace, program=program)
     if not isinstance(source.iteration, int) or plan.save is None:
         raise ValueError("a branch has an iteration and a folder")
     wanted = Path(plan.save)
     branch = claim_dated_folder(wanted.parents[1], moment_of(f"{wanted.parent.name}/{wanted.name}"))
     make_branch(source.save, source.iteration, branch)
     try:
-        return start(dataclasses.replace(plan, load=str(branch), save=str(branch)), workspace)
+        plan = dataclasses.replace(plan, load=str(branch), save=str(branch))
+        return start(plan, workspace, program=program)
     except UserError:
         _take_away(branch, folder_name(source.iteration))
         raise
+
+
+def call_off_automatic(workspace: Workspace, save: Path) -> None:
+    """What goes on by hand does not go on by itself as well. Raises UserError when its supervisor does not answer."""
+    me = find_process(os.getpid())  # the supervisor whose resume this is
+    for folder in writers_of(workspace, save):
+        state = folder.state()
+        if state is None or state.again is None or not state.again.due or state.supervisor == me:
+            continue
+        for _ in stop_run(folder, workspace):
+            pass
 
 
 def _take_away(branch: Path, link: str) -> None:

@@ -22,18 +22,25 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.files import hold_lock
 from backends.launch.commands import commands, launcher_of
+from backends.launch.endless import endless_of
 from backends.launch.job import Job, RunningJob, start_job
 from backends.launch.overseer import Overseer, StateFile, iso
 from backends.launch.sidecars import sidecars_of
 from backends.launch.slurm import Slurm
+from backends.launch.start import SUPERVISOR
+from backends.launch.successor import Successor
+from backends.runs.automatic import Again, automatic_resume
+from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK, find_process, session_of_mark, this_machine
 from backends.runs.state import RunState
+from backends.settings import read_settings
 from backends.workspace import Workspace
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, program: Sequence[str] = SUPERVISOR) -> None:
+    """`program` starts the supervisor of an automatic resume."""
     parser = argparse.ArgumentParser(prog="supervisor", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("workspace", type=Path)
@@ -44,18 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.setsid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ready = os.fdopen(options.ready, "w", encoding="utf-8")
+    folder, workspace = RunFolder(options.folder), Workspace(options.workspace)
+    mine = hold_lock(folder.path / "supervisor.lock")  # one supervisor a run
     try:
-        overseer = prepare(RunFolder(options.folder), Workspace(options.workspace))
+        overseer = prepare(folder, workspace) if mine else None
         answer = {}
         over = overseer is not None and not overseer.job_lives
         if overseer is not None and over:
             overseer.run()  # only the end is to be written down: whoever looks wants to read it
     except UserError as error:
-        overseer, over, answer = None, True, {"message": error.message, "remedy": error.remedy}
+        overseer, over, mine, answer = None, True, False, {"message": error.message, "remedy": error.remedy}
     with contextlib.suppress(OSError), ready:  # the starter may be gone already
         ready.write(json.dumps(answer) + "\n")
     if overseer is not None and not over:
         overseer.run()
+    if mine:
+        Successor(folder, workspace, program, say).run()
 
 
 def say(text: str) -> None:
@@ -65,14 +76,14 @@ def say(text: str) -> None:
 
 
 def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
-    """Start the run's job, or adopt it; None when there is another supervisor already. Raises UserError."""
-    if not hold_lock(folder.path / "supervisor.lock"):  # one supervisor a run
-        return None
+    """Start the run's job, or adopt it; None when the run is over. Raises UserError."""
     plan = folder.plan()
     state = folder.state()
-    if state is not None and state.over:
-        return None
     me = find_process(os.getpid())
+    if state is not None and state.over:
+        if state.again is not None and state.again.due:
+            folder.write_state(dataclasses.replace(state, supervisor=me))
+        return None
     if state is None:
         first = RunState(supervisor=me, mark=_new_mark(folder), machine=this_machine(), heartbeat=time.time())
         job, first = _start(folder, plan, workspace, dataclasses.replace(first, started=iso(time.time())))
@@ -82,7 +93,20 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
     state_file = StateFile(folder, first, say)
     state_file.write(first)
     sidecars = sidecars_of(folder, plan, workspace, first, say)
-    return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars)
+    endless = endless_of(plan, job, workspace)
+
+    def after(final: RunState) -> Again | None:
+        return again_after(final, plan, workspace)
+
+    return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars, endless, after)
+
+
+def again_after(final: RunState, plan: RunPlan, workspace: Workspace) -> Again | None:
+    """What the settings want after a crash. Raises UserError for settings that cannot be read."""
+    wanted = read_settings(workspace.settings).resume
+    tracked = read_tracker(Path(plan.save)).iteration if plan.save else None
+    pause = 60 * wanted.pause_minutes
+    return automatic_resume(plan, final.signs, tracked, limit=wanted.automatic, pause=pause, now=time.time())
 
 
 def _start(

@@ -21,14 +21,16 @@ from backends.workspace import Workspace
 
 STARTING_LIMIT = 60.0  # s; a folder without state.json is starting for so long, then lost
 JSON_KEYS = ("run", "kind", "phase", "pid", "host", "started", "ended", "exit_code", "iteration", "train_iters",
-             "address", "path", "title", "save", "load", "signal", "reason", "stopping", "note", "slurm_job")  # fmt: skip
+             "address", "path", "title", "save", "load", "signal", "reason", "stopping", "note", "slurm_job",
+             "again")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """One run as a list shows it. `pid` is the job's; times are ISO; None: not known (yet).
 
-    `reason` says why it ended so, `stopping` what a stop is doing, `note` what its reader should know.
+    `reason` says why it ended so, `stopping` what a stop is doing, `note` what its reader should know,
+    `again` what becomes of its automatic resume (`again_due`: it is still to come).
     """
 
     run: str
@@ -52,6 +54,8 @@ class RunInfo:
     note: str | None
     orphaned: bool
     slurm_job: str | None = None
+    again: str | None = None
+    again_due: bool = False
 
     @property
     def over(self) -> bool:
@@ -104,6 +108,8 @@ def describe(folder: RunFolder) -> RunInfo:
         note=note or observation.note or (clean_line(state.note) if state.note and not state.over else None),
         orphaned=observation.orphaned,
         slurm_job=folder.batch_job(),
+        again=clean_line(state.again.words()) if state.again else None,
+        again_due=state.again is not None and state.again.due,
     )
 
 

@@ -20,8 +20,11 @@ class Ending:
     reason: str | None
 
 
-def ending(kind: Kind, job_exit: JobExit | None, signs: Signs, *, stopped: str | None = None) -> Ending:
+def ending(
+    kind: Kind, job_exit: JobExit | None, signs: Signs, *, stopped: str | None = None, reaped: bool = False
+) -> Ending:
     """How a job that is gone ended. `stopped` are the words of whoever stopped it (a person, the guard), if anyone did.
+    `reaped`: only its launcher was left and was ended, so that its status says nothing.
 
     Megatron fails with status 0 in several ways, so "finished" also needs an end mark in the log. A server has none:
     it is finished when it was told to stop, or left with status 0 after it had been able to answer; never when its log
@@ -33,7 +36,7 @@ def ending(kind: Kind, job_exit: JobExit | None, signs: Signs, *, stopped: str |
         return Ending("failed", stopped or "Its log says that no checkpoint was loaded.")
     if kind == "serve" and (stopped or (job_exit.exit_code == 0 and signs.address)):
         return Ending("finished", stopped)
-    if job_exit.exit_code == 0 and signs.ended:
+    if signs.ended and (reaped or job_exit.exit_code == 0):
         return Ending("finished", stopped)
     if stopped:
         return Ending("failed", stopped)
@@ -77,7 +80,9 @@ def observe(
     `job_lives` and `end` cost something (they read /proc and the log) and are asked only when needed.
     """
     if state.over:
-        return Observation(state.phase)
+        here_now = state.machine.host == here.host and state.machine.boot_id == here.boot_id
+        waits = state.again is not None and state.again.due and here_now
+        return Observation(state.phase, orphaned=waits and not alive(state.supervisor))
     age = now - state.heartbeat
     if state.machine.host != here.host:
         if age <= STALE_HEARTBEAT:

@@ -55,6 +55,7 @@ class RunPlan:
     patches: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     parent: str | None = None  # the run that this one continues, or branched from
+    attempt: int = 0  # how many automatic resumes in a row have led to this run
 
     @property
     def train_iters(self) -> int | None:

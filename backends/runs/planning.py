@@ -118,6 +118,7 @@ def _go_on(
         load=str(target),
         save=str(target),
         parent=parent.name,
+        attempt=0,
         data=_data(arguments),
     )
 

@@ -34,7 +34,13 @@ def request_stop(folder: RunFolder, now: bool, *, force: bool = False, limit: fl
     The supervisor looks twice a second and decides by its own, newer knowledge of the log.
     """
     state = folder.state()
-    if not now and not force and (why := withheld(folder.plan(), state.signs if state else Signs())):
+    over = state is not None and state.over  # then it is an automatic resume that is called off
+    if (
+        not over
+        and not now
+        and not force
+        and (why := withheld(folder.plan(), state.signs if state else Signs()))
+    ):
         raise StopWithheld(
             f"{folder.name} was not stopped. {why}",
             "End it without saving: --now. Save all the same: --force.",

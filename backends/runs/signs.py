@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from backends.megatron.diagnosis import ENDINGS
 from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, IterationBatch, Milestone
 from backends.megatron.parser import Parser
 
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
-WORDS = ("address", "nan_alert", "error")  # the facts of `Signs` that are text
+WORDS = ("address", "nan_alert", "error", "error_kind")  # the facts of `Signs` that are text
 NO_END = "destroy_process_group"  # torch's remark at any exit, be it good or bad
 MAX_READ = 4 << 20  # bytes a reading
 
@@ -43,6 +44,9 @@ class Signs:
     address: str | None = None
     nan_alert: str | None = None  # the words of a critical alert that no healthy iteration has followed
     error: str | None = None
+    error_kind: str | None = (
+        None  # of the first error since the newest iteration, the cause rather than its consequences
+    )
 
     def apply(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -52,7 +56,7 @@ class Signs:
         match event:
             case IterationBatch() if len(event):
                 self.iteration, self.train_iters = int(event.iterations[-1]), int(event.train_iters[-1])
-                self.working, self.ended = True, False
+                self.working, self.ended, self.error_kind = True, False, None
                 loss = event.columns.get("lm loss")
                 if loss is not None and isinstance(loss[-1], float | int) and math.isfinite(loss[-1]):
                     self.nan_alert = None
@@ -71,8 +75,12 @@ class Signs:
                 self.ended = True
             case Alert(severity="critical"):
                 self.nan_alert = event.message
-            case Error():
+            case Error() if (
+                self.error_kind is None or self.error_kind in ENDINGS or event.kind not in ENDINGS
+            ):
                 self.error = event.message
+                if self.error_kind is None or self.error_kind in ENDINGS:
+                    self.error_kind = event.kind
             case _:
                 pass
 

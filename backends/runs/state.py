@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from backends.runs.automatic import Again
 from backends.runs.processes import Machine, Process
 from backends.runs.signs import Signs
 
@@ -42,6 +43,7 @@ class RunState:
     stopping: str | None = None
     note: str | None = None  # what its reader should know: that it waits in a queue, and why
     signs: Signs = field(default_factory=Signs)
+    again: Again | None = None  # after a crash: the automatic resume
 
     @property
     def over(self) -> bool:
@@ -82,6 +84,7 @@ class RunState:
             stopping=text("stopping"),
             note=text("note"),
             signs=Signs.from_json(value.get("signs")),
+            again=Again.from_json(value.get("again")),
         )
 
 

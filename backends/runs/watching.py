@@ -46,7 +46,11 @@ def watch_runs(
     while not closed.is_set():
         seen = tuple(over.get(folder.path) or _seen(look(folder), logs) for folder in run_folders(workspace))
         busy = {run.info.save for run in seen if not run.info.over}
-        over = {run.info.path: run for run in seen if run.info.over and run.info.save not in busy}
+        over = {
+            run.info.path: run
+            for run in seen
+            if run.info.over and not run.info.again_due and run.info.save not in busy
+        }
         if seen != shown:
             shown = seen
             yield seen

@@ -116,4 +116,4 @@ def clean_up(folder: RunFolder) -> None:
 if __name__ == "__main__":
     from backends.launch.supervisor import main
 
-    main()
+    main(program=PROGRAM)

@@ -113,6 +113,7 @@ def details(info: RunInfo) -> str:
         "loads": info.load,
         "saves": info.save,
         "reason": info.reason,
+        "again": info.again,
         "stop": info.stopping,
         "note": info.note,
         "folder": clean_line(str(info.path)),

@@ -24,6 +24,8 @@ from backends.workspace import Workspace
 def command(workspace: Workspace, run: str | None, now: bool, force: bool, as_json: bool) -> int:
     """End RUN (default: the newest that runs). Waits until no process of it is left.
 
+    Of a run that crashed and is to be resumed by itself, that is called off.
+
     Without --now the trainer saves first; what takes longer than [stop] limit_minutes of mdk.toml is ended by force.
     """
     folder = find_run(workspace, run)
@@ -42,7 +44,7 @@ def command(workspace: Workspace, run: str | None, now: bool, force: bool, as_js
         click.echo(json.dumps(info.as_json()))
     else:
         status = f", status {info.exit_code}" if info.exit_code is not None else ""
-        click.echo(f"{info.run} {info.phase}{status}. {info.reason or ''}".rstrip())
+        click.echo(" ".join(filter(None, (f"{info.run} {info.phase}{status}.", info.reason, info.again))))
     return 0
 
 

@@ -9,6 +9,7 @@ from backends.megatron.diagnosis import diagnose
 from backends.megatron.events import Memory
 from backends.megatron.record import Record
 from backends.runs.catalog import RunInfo
+from tui.run_words import end
 from tui.screens import monitor_curves
 from tui.screens.monitor_attention import entries
 from tui.screens.monitor_curves import RunCurves
@@ -52,7 +53,7 @@ class MonitorModel:
                 self.record,
                 self.diagnosis,
                 run_phase=info.phase if info else None,
-                reason=(info.stopping or info.reason or info.note) if info else None,
+                reason=(info.stopping or end(info)) if info else None,
             )
 
     def memory(self) -> tuple[Mapping[int | None, Memory], Memory | None]:

@@ -113,7 +113,7 @@ def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> It
         if info != shown:
             shown = info
             yield info
-        if info.over:
+        if info.over and not info.again_due:
             return
         closed.wait(look)
 

@@ -1,0 +1,93 @@
+"""Jobs that would never end by themselves: a launcher that hangs after its ranks, a server that waits in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from backends.launch.job import RunningJob
+from backends.runs.arguments import value_of
+from backends.runs.catalog import describe
+from backends.runs.checkpoints import read_tracker
+from backends.runs.plan import RunPlan
+from backends.runs.planning import writers_of
+from backends.runs.processes import PROC, Process
+from backends.runs.signs import Signs
+from backends.workspace import Workspace
+
+# What is left of a job whose ranks have ended: Open MPI's own programs, by the names that the kernel knows (15 letters).
+LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "ssh"})
+QUIET = 30.0  # s without a word in the log after which the processes are looked at
+QUIET_ELSEWHERE = 15 * 60.0  # s; of ranks on other nodes only the log is seen
+LOOK = 5.0  # s between two looks
+AFTER_END = "Training was done and mpirun hung after it: it was ended."
+AFTER_RANKS = "All its ranks had ended and mpirun hung after them: it was ended."
+
+
+class Endless(Protocol):
+    def look(self, signs: Signs, quiet: float, now: float) -> str | None:
+        """Why the job is to be ended now, or None. `quiet`: s since the log last grew; `now`: s of a steady clock."""
+        ...
+
+
+@dataclass(slots=True)
+class HungLauncher:
+    """mpirun was seen to hang after every rank had ended, in one of ten short jobs. `processes` gives what lives of the job."""
+
+    job: RunningJob
+    remote: bool
+    processes: Callable[[], list[Process]]
+    name: Callable[[int], str]
+    _looked: float = float("-inf")
+
+    def look(self, signs: Signs, quiet: float, now: float) -> str | None:
+        if quiet < QUIET or now < self._looked + LOOK:
+            return None
+        self._looked = now
+        ranks = [p for p in self.processes() if p != self.job.leader and self.name(p.pid) not in LAUNCHERS]
+        if ranks:
+            return None
+        if self.remote:
+            return AFTER_END if signs.ended and quiet >= QUIET_ELSEWHERE else None
+        return AFTER_END if signs.ended else AFTER_RANKS
+
+
+@dataclass(slots=True)
+class VainWait:
+    """A server that waits for the first checkpoint of a training that has ended without one."""
+
+    plan: RunPlan
+    workspace: Workspace
+    _looked: float = float("-inf")
+
+    def look(self, signs: Signs, quiet: float, now: float) -> str | None:
+        if signs.working or now < self._looked + LOOK:
+            return None
+        self._looked = now
+        save = Path(self.plan.load or "")
+        if read_tracker(save).problem is None:
+            return None
+        infos = [describe(folder) for folder in writers_of(self.workspace, save)]
+        if not infos or any(not info.over or info.again_due for info in infos):
+            return None
+        return f"{infos[0].run} {infos[0].phase} before its first checkpoint: there is nothing to serve."
+
+
+def command_name(pid: int, proc: Path = PROC) -> str:
+    """What the kernel calls the program of `pid`; "" when it is gone."""
+    try:
+        return (proc / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def endless_of(plan: RunPlan, job: RunningJob, workspace: Workspace) -> list[Endless]:
+    """What to look out for in a run of `plan`."""
+    found: list[Endless] = []
+    if plan.launcher == "mpirun":
+        found.append(HungLauncher(job, bool(plan.hosts), job.processes, command_name))
+    if plan.kind == "serve" and plan.load and value_of(plan.arguments, "--wait-for-checkpoint") is not None:
+        found.append(VainWait(plan, workspace))
+    return found
