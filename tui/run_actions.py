@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,10 +67,34 @@ def serve_prospect(workspace: Workspace, save: Path, iteration: int | None = Non
     return prospect_of(workspace, plan, "serve", shell_command(workspace, "serve", str(save), *step))
 
 
+def again_prospect(workspace: Workspace, folder: RunFolder) -> Prospect:
+    """The run stopped, its checkpoint saved where there is something to lose, and started again. Raises UserError."""
+    from datetime import datetime
+
+    from backends.launch.again import again_plan, saves_first, start_again
+    from backends.runs.catalog import describe
+    from backends.settings import read_settings
+
+    plan = again_plan(folder, workspace, datetime.now())
+    saves = saves_first(folder, describe(folder))
+    stop_words = shell_command(workspace, "stop", folder.name, *(() if saves else ("--now",)))
+    goes_on = saves or (plan.load is not None and plan.load == plan.save)
+    then = shell_command(workspace, "resume", plan.save or "") if goes_on else f"sh {folder.command}"
+    prospect = prospect_of(workspace, plan, "stop and start again", f"{stop_words} && {then}")
+    limit = 60 * read_settings(workspace.settings).stop.limit_minutes
+    return replace(prospect, start=lambda: start_again(folder, workspace, limit=limit))
+
+
+def ask_again(app: MdkApp, info: RunInfo) -> None:
+    """Show what stopping and starting again would do; do it when it is wanted."""
+    from backends.runs.folder import RunFolder
+
+    folder = RunFolder(info.path)
+    propose(app, lambda: again_prospect(app.workspace, folder))
+
+
 def demo_prospect(workspace: Workspace) -> Prospect:
     """The training of the preset tiny, with a text server that answers from its first checkpoint on."""
-    from dataclasses import replace
-
     from tui.commands.demo import training
 
     plan = training(workspace, None, None)

@@ -95,6 +95,8 @@ def _commands(text: str) -> list[list[str]]:
 def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
     """`plan` as the edited `text` has it. A text that says what the plan says anyway changes nothing. Raises UserError."""
     own = commands(plan, workspace)
+    if own.batch:
+        raise UserError("A batch script is not edited here.", "Its lines are [slurm] in mdk.toml.", status=2)
     written = read_shell(text)
     if written.cwd is not None and written.cwd != own.cwd:
         raise UserError(

@@ -96,7 +96,7 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
         vocab_size=_vocab_size(plan, workspace) if megatron else None,
         known_flags=_known_flags(workspace) if megatron else frozenset(),
         disk_free=_disk_free(Path(plan.save)) if plan.save else None,
-        gpus=gpus if plan.trainer != "demo" else None,
+        gpus=gpus if plan.trainer != "demo" and plan.launcher == "mpirun" else None,
         measured=measured_throughput(plan, workspace) if megatron else None,
         tasks=shape(plan, read_settings(workspace.settings).slurm).tasks
         if plan.launcher == "slurm"

@@ -64,6 +64,7 @@ class MonitorScreen(PaneScreen):
         Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
         Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
         Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
+        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop it and start it again; the commands are shown first"),
         Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="Leave search, crosshair, zoom", show=False),
     ]  # fmt: skip
 
@@ -332,7 +333,13 @@ class MonitorScreen(PaneScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         info = self.model.info if self.model else None
-        return action != "stop" or (info is not None and not info.over)
+        return action not in ("stop", "again") or (info is not None and not info.over)
+
+    def action_again(self) -> None:
+        from tui.run_actions import ask_again
+
+        if self.model is not None and self.model.info is not None:
+            ask_again(cast("MdkApp", self.app), self.model.info)
 
     def action_stop(self) -> None:
         from tui.run_actions import ask_stop

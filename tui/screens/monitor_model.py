@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backends.megatron.diagnosis import diagnose
-from backends.megatron.events import Memory
+from backends.megatron.events import LogLine, Memory
 from backends.megatron.record import Record
 from backends.runs.catalog import RunInfo
 from tui.run_words import end
@@ -17,6 +17,14 @@ from tui.screens.monitor_headline import headline
 from tui.screens.monitor_sources import News, Reading, Watched
 from tui.widgets.attention import Entry
 from tui.widgets.status_line import Headline
+
+FLOOD, FLOOD_FROM = "DotProductAttention", 1000  # Transformer Engine's notice, and how often is too often
+
+
+def flood_entry(line: LogLine, *, live: bool) -> Entry:
+    message = f"The notice of the attention backend came {line.count:,} times; the log shows it once."
+    advice = "Stop it and start it again (R), as the tutorial advises." if live else "Start it again."
+    return Entry(line.number, "warning", message, advice, line.text)
 
 
 class MonitorModel:
@@ -29,10 +37,13 @@ class MonitorModel:
         self.record = Record()
         self.curves = RunCurves(self.record)
         self.diagnosis = diagnose(self.record)
+        self._flood: LogLine | None = None  # a notice that came so often that it is worth a word
 
     def take(self, news: News) -> None:
         self.news = news
         self.record = self.curves.record = news.record
+        floods = [line for line in news.lines if line.count >= FLOOD_FROM and FLOOD in line.text]
+        self._flood = floods[-1] if floods else None if news.reset else self._flood
 
     def take_reading(self, reading: Reading) -> None:
         if reading.timeline is not None:
@@ -40,21 +51,26 @@ class MonitorModel:
         self.curves.timeline.add(reading.snapshots)
 
     @property
-    def version(self) -> tuple[int, int]:
+    def version(self) -> tuple[int, int, bool]:
         """Another one: the log has said more."""
-        return id(self.record), self.record.version
+        return id(self.record), self.record.version, self._flood is not None
 
     def look(self) -> list[Entry]:
         """Judge the record anew; what wants attention."""
         info = self.info
         with self.record.lock:
             self.diagnosis = diagnose(self.record)
-            return entries(
+            found = entries(
                 self.record,
                 self.diagnosis,
                 run_phase=info.phase if info else None,
                 reason=(info.stopping or end(info)) if info else None,
             )
+        return (
+            [*found, flood_entry(self._flood, live=info is not None and not info.over)]
+            if self._flood
+            else found
+        )
 
     def memory(self) -> tuple[Mapping[int | None, Memory], Memory | None]:
         """What Megatron said of memory, by rank, and what it expected."""

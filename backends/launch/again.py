@@ -1,0 +1,60 @@
+"""A run stopped and started again: the tutorial's advice for a first start that floods its log with notices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from backends.launch.ending import stop_run
+from backends.launch.start import start
+from backends.runs.catalog import RunInfo, describe
+from backends.runs.checkpoints import read_tracker
+from backends.runs.folder import NAME, RunFolder
+from backends.runs.judgement import withheld
+from backends.runs.plan import RunPlan
+from backends.runs.planning import continue_plan, new_save_folder
+from backends.runs.requests import DEFAULT_LIMIT
+from backends.runs.signs import Signs
+from backends.workspace import Workspace
+
+
+def saves_first(folder: RunFolder, info: RunInfo) -> bool:
+    """Whether a stop should save: there is something to lose, and saving would do no harm."""
+    state = folder.state()
+    return bool(info.iteration) and withheld(folder.plan(), state.signs if state else Signs()) is None
+
+
+def again_plan(folder: RunFolder, workspace: Workspace, now: datetime) -> RunPlan:
+    """What goes on from the run's checkpoint, or begins as it did, in a dated folder of its own. Raises UserError."""
+    plan = folder.plan()
+    if plan.kind != "train" or plan.save is None:
+        return plan
+    save = Path(plan.save)
+    if read_tracker(save).problem is None:
+        return continue_plan(workspace, save, ())
+    if plan.load is not None or not NAME.fullmatch(f"{save.parent.name}/{save.name}"):
+        return plan
+    anew = str(new_save_folder(save.parents[1], now))
+    edited = tuple(word.replace(plan.save, anew) for word in plan.command)
+    return dataclasses.replace(plan, save=anew, command=edited)
+
+
+def start_again(
+    folder: RunFolder,
+    workspace: Workspace,
+    now: Callable[[], datetime] = datetime.now,
+    *,
+    limit: float = DEFAULT_LIMIT,
+    begin: Callable[[RunPlan, Workspace], RunFolder] = start,
+) -> RunFolder:
+    """Stop the run, saving where that makes sense, wait until nothing of it is left, and start it again.
+
+    `limit`: s for it to save and exit. Blocks. Raises UserError; a stop that was asked for goes on.
+    """
+    info = describe(folder)
+    if not info.over:
+        for _ in stop_run(folder, workspace, now=not saves_first(folder, info), limit=limit):
+            pass
+    return begin(again_plan(folder, workspace, now()), workspace)

@@ -1,0 +1,100 @@
+"""The flood of a first start: said in the monitor, and the tutorial's advice one key away, its commands shown first."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+
+from fake_runs import listing
+from textual.widgets import Static
+
+from backends.files import write_json
+from backends.megatron.folding import Folder
+from backends.megatron.record import Record
+from backends.models.presets import TINY
+from backends.runs.checkpoints import TRACKER
+from backends.runs.folder import RunFolder, create_run_folder
+from backends.runs.planning import train_plan
+from backends.runs.processes import find_process, this_machine
+from backends.runs.state import RunState
+from backends.workspace import Workspace
+from tui.app import MdkApp, Opening
+from tui.appearance import Appearance
+from tui.run_actions import again_prospect
+from tui.screens.confirm import Confirm
+from tui.screens.monitor_model import MonitorModel
+from tui.screens.monitor_sources import News
+
+FLOOD = b"[INFO     | DotProductAttention]: Running with FusedAttention backend (sub-backend 1)\n"
+
+
+def running(workspace: Workspace) -> RunFolder:
+    """A run whose job and supervisor are this very process: nobody stops it here."""
+    save = workspace.checkpoints / "2026-11-30/05-00-00"
+    save.mkdir(parents=True)
+    folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 5))
+    write_json(folder.plan_file, train_plan("demo", TINY.arguments, (), save).as_json())
+    folder.write_state(state())
+    return folder
+
+
+def state(**known: int) -> RunState:
+    me = find_process(os.getpid())
+    return RunState(phase="running", job=me, supervisor=me, leader=me, mark="none", machine=this_machine(),
+                    heartbeat=time.time(), **known)  # fmt: skip
+
+
+def news(data: bytes, *, reset: bool = False) -> News:
+    return News(tuple(Folder().feed(data)), Record(), True, False, None, None, reset)
+
+
+def test_a_flood_is_one_entry_and_a_few_notices_are_none() -> None:
+    model = MonitorModel(None)
+    model.take(news(FLOOD * 900))
+    assert model.look() == []
+    before = model.version[2]
+    model.take(news(FLOOD * 12_288))
+    (entry,) = model.look()
+    assert "12,288 times" in entry.message and entry.severity == "warning" and entry.line == 1
+    assert model.version[2] != before, "the panel is drawn again"
+    model.take(news(b"another log\n", reset=True))
+    assert model.look() == []
+
+
+def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    folder = running(workspace)
+    anew = again_prospect(workspace, folder)
+    assert anew.shell.endswith(f"stop 2026-11-30/05-00-00 --now && sh {folder.command}")
+    assert "05-00-00 " not in anew.command, "it saves elsewhere"
+    save = workspace.checkpoints / "2026-11-30/05-00-00"
+    (save / "iter_0000050").mkdir()
+    (save / TRACKER).write_text("50")
+    folder.write_state(state(iteration=60))
+    goes_on = again_prospect(workspace, folder)
+    assert goes_on.shell.endswith(f"stop 2026-11-30/05-00-00 && mdk-tui -w {tmp_path} resume {save}")
+    assert f"--load {save}" in goes_on.command
+
+
+async def test_a_key_asks_before_it_does(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    folder = running(workspace)
+    folder.log.write_bytes(FLOOD * 3000)
+    app = MdkApp(workspace, Appearance(calm=True), Opening("monitor", folder), watch=listing())
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        for _ in range(1000):
+            if app.screen.check_action("again", ()):
+                break
+            await pilot.pause(0.01)
+        await pilot.press("R")
+        for _ in range(1000):
+            if isinstance(app.screen, Confirm):
+                break
+            await pilot.pause(0.01)
+        assert "--now && sh" in " ".join(str(static.content) for static in app.screen.query(Static)).replace(
+            "\n", " "
+        )
+        await pilot.press("escape")
+    assert app.failures == [] and not folder.request_file.exists()

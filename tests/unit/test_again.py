@@ -1,0 +1,80 @@
+"""A run stopped and started again: anew where it saved nothing, else from its checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from scripted_jobs import PROGRAM, TRAINER, clean_up, scripted, state_of, wait_for, wait_for_phase
+
+from backends.files import write_json
+from backends.launch.again import again_plan, start_again
+from backends.launch.start import start
+from backends.runs.checkpoints import TRACKER
+from backends.runs.folder import RunFolder, create_run_folder
+from backends.runs.plan import RunPlan
+from backends.workspace import Workspace
+
+NOW = datetime(2026, 11, 30, 5, 0, 0)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def started() -> Iterator[list[RunFolder]]:
+    folders: list[RunFolder] = []
+    yield folders
+    for folder in folders:
+        clean_up(folder)
+
+
+def begin(plan: RunPlan, workspace: Workspace) -> RunFolder:
+    return start(plan, workspace, program=PROGRAM)
+
+
+def run(workspace: Workspace, program: str = TRAINER) -> RunFolder:
+    save = workspace.checkpoints / "2026-11-30/05-00-00"
+    plan = dataclasses.replace(scripted(program), save=str(save))
+    folder = begin(dataclasses.replace(plan, arguments=(*plan.arguments, "--save-interval", "9")), workspace)
+    wait_for_phase(folder, "running")
+    return folder
+
+
+def test_before_the_first_iteration_nothing_is_saved_and_all_begins_anew(
+    workspace: Workspace, started: list[RunFolder]
+) -> None:
+    flood = "import time\nprint('training ...', flush=True)\ntime.sleep(60)"
+    started.append(run(workspace, flood))
+    started.append(start_again(started[0], workspace, lambda: NOW, begin=begin))
+    first, second = (folder.plan() for folder in started)
+    assert wait_for_phase(started[0], "failed", "finished").over
+    assert second.save != first.save and second.load is None and second.arguments == first.arguments
+    wait_for_phase(started[1], "running")
+
+
+def test_what_has_trained_saves_and_goes_on(workspace: Workspace, started: list[RunFolder]) -> None:
+    started.append(run(workspace))
+    save = Path(started[0].plan().save or "")
+    wait_for(lambda: state_of(started[0]).iteration)
+    (save / "iter_0000009").mkdir(parents=True)
+    (save / TRACKER).write_text("9")
+    started.append(start_again(started[0], workspace, lambda: NOW, begin=begin))
+    assert "successfully saved" in started[0].log.read_text() and state_of(started[0]).phase == "finished"
+    again = started[1].plan()
+    assert (again.load, again.save, again.parent) == (str(save), str(save), started[0].name)
+
+
+def test_an_edited_command_saves_elsewhere_too(workspace: Workspace) -> None:
+    save = str(workspace.checkpoints / "2026-11-30/05-00-00")
+    plan = dataclasses.replace(scripted(TRAINER), save=save, command=("x", f"--save={save}"))
+    Path(save).mkdir(parents=True)
+    folder = create_run_folder(workspace.runs, NOW)
+    write_json(folder.plan_file, plan.as_json())
+    again = again_plan(folder, workspace, NOW)
+    assert again.command == ("x", f"--save={again.save}") and again.save != plan.save
