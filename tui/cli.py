@@ -36,6 +36,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "Runs and logs side by side."),
     "stop": ("stop", "End a run: gracefully, or now."),
     "serve": ("serve", "Start the text server on a checkpoint."),
+    "track": ("track", "A run or any log into MLflow."),
+    "mlflow": ("mlflow", "MLflow's pages: start, reach through SSH, stop."),
+    "tensorboard": ("tensorboard", "TensorBoard: start, reach through SSH, stop."),
     "ask": ("ask", "One completion from a running text server."),
 }
 

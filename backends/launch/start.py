@@ -22,6 +22,7 @@ from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
+from backends.tracking.handover import with_mlflow_run
 from backends.workspace import Workspace
 
 SUPERVISOR = (sys.executable, "-m", "backends.launch.supervisor")
@@ -42,9 +43,11 @@ def start(
     """
     if errors := [problem for problem in problems(plan, workspace) if problem.severity == "error"]:
         raise UserError(errors[0].message, errors[0].remedy)
+    environment = dict(os.environ if environment is None else environment)
     folder = create_run_folder(workspace.runs, now or datetime.now())
     try:
         owned = _own_save_folder(with_master_port(plan, workspace, run=folder.path))
+        owned = with_mlflow_run(owned, folder, workspace, environment)
         write_json(folder.plan_file, dataclasses.replace(owned, versions=_versions()).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
     except OSError as error:
@@ -56,7 +59,7 @@ def start(
     except UserError:
         _discard(folder)
         raise
-    start_supervisor(folder, workspace, dict(os.environ if environment is None else environment), program)
+    start_supervisor(folder, workspace, environment, program)
     return folder
 
 

@@ -45,13 +45,10 @@ def subject_of_run(folder: RunFolder, workspace: Workspace, run_id: str | None =
         raise UserError(
             f"{folder.name} is a text server: it has no numbers to track.", "Name a run that trains."
         )
-    lineage = _lineage(plan.save or str(folder.path))
-    parent = _parent_save(plan, workspace)
     state = folder.state()
     began = _seconds(state.started) if state and state.started else folder.plan_file.stat().st_mtime
-    name = _dated(plan.save) or folder.name
     return Subject(
-        Wanted(lineage, name, began, _lineage(parent) if parent else None, run_id),
+        wanted_of_run(plan, folder, workspace, began, run_id),
         folder.name,
         folder.log,
         folder.telemetry,
@@ -59,6 +56,16 @@ def subject_of_run(folder: RunFolder, workspace: Workspace, run_id: str | None =
         _tags(plan, folder, workspace),
         _parameters(plan),
     )
+
+
+def wanted_of_run(
+    plan: RunPlan, folder: RunFolder, workspace: Workspace, began: float, run_id: str | None = None
+) -> Wanted:
+    """The MLflow run of all attempts that save where `plan` does, named after that folder. `began`: s since the epoch."""
+    parent = _parent_save(plan, workspace)
+    lineage = _lineage(plan.save or str(folder.path))
+    name = _dated(plan.save) or folder.name
+    return Wanted(lineage, name, began, _lineage(parent) if parent else None, run_id)
 
 
 def subject_of_log(log: Path) -> Subject:

@@ -12,9 +12,8 @@ from typing import Any
 from backends.text import clean_line
 from backends.tracking.place import Place
 from backends.tracking.points import Point
-from backends.tracking.store import Opened, Status, StoreError, Wanted
+from backends.tracking.store import LINEAGE, PARENT, Opened, Status, StoreError, Wanted
 
-LINEAGE, PARENT = "mdk.lineage", "mlflow.parentRunId"
 REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST"}
 MOST = 100  # parameters or tags in one call
 # A server that does not answer costs one try; the retries are ours.
@@ -24,6 +23,7 @@ PATIENCE = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from backends.tracking.points import Point
 
+LINEAGE, PARENT = "mdk.lineage", "mlflow.parentRunId"  # tags
 Status: TypeAlias = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -20,7 +23,12 @@ from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import find_process, this_machine
 from backends.runs.state import RunState
+from backends.tracking.handover import TRAINING, with_mlflow_run
+from backends.tracking.lineage import subject_of_run
+from backends.tracking.mlflow_store import MlflowStore
+from backends.tracking.place import Place
 from backends.tracking.points import LogPoints
+from backends.tracking.tracking_file import known_run_id
 from backends.workspace import Workspace
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="needs mlflow")
@@ -61,6 +69,12 @@ def state(**changes: object) -> RunState:
     return RunState(**{**known, "started": STARTED, **changes})  # pyright: ignore[reportArgumentType]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    with mlflow_server(tmp_path_factory.mktemp("mlflow") / "server") as started:
+        yield started
+
+
 def sidecar(folder: RunFolder, workspace: Workspace, server: MlflowServer) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "MLFLOW_TRACKING_URI": server.uri, "MLFLOW_EXPERIMENT_NAME": "tests"}
     command = (
@@ -81,30 +95,71 @@ def expected(folder: RunFolder) -> list[tuple[str, int, int, float]]:
     return sorted((p.key, p.step, p.time, p.value) for row in rows for p in row.points)
 
 
-def test_a_server_that_is_killed_in_the_middle_has_every_point_once(tmp_path: Path):
+def test_a_server_that_is_killed_in_the_middle_has_every_point_once(tmp_path: Path, server: MlflowServer):
     folder, workspace = running(tmp_path)
-    with mlflow_server(tmp_path / "server") as server:
-        folder.log.write_text(arguments(lr=1, seq_length=64) + lines(1, 900))
-        program = sidecar(folder, workspace, server)
-        try:
-            wait_for(lambda: len(server.points()) > 1000, 60.0)
-            server.kill()
-            with folder.log.open("a") as log:
-                log.write(lines(901, 1500))
-            wait_for(lambda: json.loads(folder.tracking.read_text())["trouble"], 60.0)
-            server.start()
-            folder.write_state(state(phase="finished", ended="2026-11-30T10:00:00+00:00", exit_code=0))
-            assert program.wait(120) == 0, (folder.path / "tracking.log").read_text()
-        finally:
-            program.kill()
-            program.wait()
-        assert server.points() == expected(folder)
-        ((name, status, started, ended),) = server.rows("SELECT name, status, start_time, end_time FROM runs")
-        assert (name, status) == ("2026-11-30/09-00-00", "FINISHED")
-        assert (started, ended) == (1796029200000, 1796032800000)
-        assert ("seq_length", "64") in server.rows("SELECT key, value FROM params")
-        assert {path.name for path in (server.folder / "files").rglob("*") if path.is_file()} == {
-            "plan.json", "command.sh", "loss.svg",
-        }  # fmt: skip
+    folder.log.write_text(arguments(lr=1, seq_length=64) + lines(1, 900))
+    program = sidecar(folder, workspace, server)
+    try:
+        wait_for(lambda: len(server.points()) > 1000, 60.0)
+        server.kill()
+        with folder.log.open("a") as log:
+            log.write(lines(901, 1500))
+        wait_for(lambda: json.loads(folder.tracking.read_text())["trouble"], 60.0)
+        server.start()
+        folder.write_state(state(phase="finished", ended="2026-11-30T10:00:00+00:00", exit_code=0))
+        assert program.wait(120) == 0, (folder.path / "tracking.log").read_text()
+    finally:
+        program.kill()
+        program.wait()
+    assert server.points() == expected(folder)
+    ((name, status, started, ended),) = server.rows("SELECT name, status, start_time, end_time FROM runs")
+    assert (name, status) == ("2026-11-30/09-00-00", "FINISHED")
+    assert (started, ended) == (1796029200000, 1796032800000)
+    assert ("seq_length", "64") in server.rows("SELECT key, value FROM params")
+    files = {path.name for path in (server.folder / "files").rglob("*") if path.is_file()}
+    assert files == {"plan.json", "command.sh", "loss.svg"}
     written = json.loads(folder.tracking.read_text())
     assert written["complete"] and written["trouble"] is None
+
+
+def test_a_patched_trainer_is_given_the_run_that_the_companion_writes_to(
+    tmp_path: Path, server: MlflowServer
+):
+    folder, workspace = running(tmp_path)
+    training = workspace.megatron / TRAINING
+    training.parent.mkdir(parents=True)
+    training.write_text("MDK_MLFLOW_METRICS")
+    environment = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_EXPERIMENT_NAME": "handed over"}
+    plan = dataclasses.replace(folder.plan(), trainer="megatron")
+    begun = time.monotonic()
+    handed = with_mlflow_run(plan, folder, workspace, environment)
+    assert time.monotonic() - begun < 5.0
+    run_id = handed.environment["MLFLOW_RUN_ID"]
+    assert handed.environment == {**environment, "MLFLOW_RUN_ID": run_id, "MDK_MLFLOW_METRICS": "0"}
+    again = with_mlflow_run(plan, folder, workspace, environment)
+    assert again.environment["MLFLOW_RUN_ID"] == run_id  # a resume finds it
+    store = MlflowStore(Place(server.uri, "handed over"), {})
+    subject = subject_of_run(folder, workspace, known_run_id(folder, Place(server.uri, "handed over")))
+    assert store.open(subject.wanted).run_id == run_id
+    assert (
+        store.open(dataclasses.replace(subject.wanted, run_id="0" * 32)).run_id == run_id
+    )  # one that was deleted
+
+
+def test_any_log_is_tracked_from_the_command_line_once(tmp_path: Path, server: MlflowServer, logs: Path):
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": server.uri, "MLFLOW_EXPERIMENT_NAME": "logs"}
+    program = "from tui.cli import main; main()"
+    log = str(logs / "h200-core_r0.8.0-train.log")
+    answers: list[dict[str, object]] = []
+    for _ in range(2):
+        done = subprocess.run(
+            (sys.executable, "-c", program, "-w", str(tmp_path), "track", log, "--json"),
+            cwd=Path(__file__).resolve().parents[2], env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        answers.append(json.loads(done.stdout))
+    first, second = answers
+    assert first["run_id"] == second["run_id"]
+    assert second["sent"] == 0
+    ((count,),) = server.rows(f"SELECT count(*) FROM metrics WHERE run_uuid = '{first['run_id']}'")
+    assert count == first["sent"] != 0

@@ -1,0 +1,155 @@
+"""An MLflow run that exists before the job starts, so that a trainer with training_mlflow.patch writes to the same one.
+
+Only where MLflow is a server: it answers in milliseconds, while a database is opened by a library that takes seconds to
+import. A server that does not answer within a moment costs the hand-over, never the start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from backends.errors import UserError
+from backends.files import write_json
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from backends.settings import read_settings
+from backends.tracking.lineage import wanted_of_run
+from backends.tracking.place import EXPERIMENT, RUN_ID, URI, Place, is_tracked, tracking_place
+from backends.tracking.store import LINEAGE, PARENT, Wanted
+from backends.workspace import Workspace
+
+if TYPE_CHECKING:
+    import httpx
+
+MOMENT = 2.0  # s for everything that is asked of the server
+METRICS = "MDK_MLFLOW_METRICS"  # "0": the patched trainer leaves the metrics to the companion
+TRAINING = Path("megatron") / "training" / "training.py"
+NOT_THERE = "RESOURCE_DOES_NOT_EXIST"
+
+
+def with_mlflow_run(
+    plan: RunPlan,
+    folder: RunFolder,
+    workspace: Workspace,
+    environment: Mapping[str, str],
+    transport: httpx.BaseTransport | None = None,
+) -> RunPlan:
+    """`plan` with the environment that joins its trainer to an MLflow run, which tracking.json names.
+
+    As it is where the trainer is not patched, nothing is tracked, or the server does not answer.
+    """
+    try:
+        settings = read_settings(workspace.settings).mlflow
+    except UserError:
+        return plan
+    place = tracking_place(settings, workspace, environment)
+    if plan.kind != "train" or plan.trainer != "megatron" or not place.is_server:
+        return plan
+    if not is_tracked(settings, environment) or not is_patched(workspace.megatron):
+        return plan
+    run_id = _run_id(place, wanted_of_run(plan, folder, workspace, time.time()), environment, transport)
+    if run_id is None:
+        return plan
+    with contextlib.suppress(OSError):
+        write_json(
+            folder.tracking, {"run_id": run_id, "address": place.shown, "experiment": place.experiment}
+        )
+    added = {RUN_ID: run_id, EXPERIMENT: place.experiment, METRICS: "0"}
+    if place.shown == place.uri:  # plan.json keeps no password; the job inherits that address from us
+        added[URI] = place.uri
+    return dataclasses.replace(plan, environment={**plan.environment, **added})
+
+
+def is_patched(megatron: Path) -> bool:
+    """Whether training_mlflow.patch is applied there."""
+    try:
+        return METRICS in (megatron / TRAINING).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _run_id(
+    place: Place, wanted: Wanted, environment: Mapping[str, str], transport: httpx.BaseTransport | None
+) -> str | None:
+    import httpx
+
+    try:
+        with httpx.Client(
+            transport=transport, auth=_login(environment), headers=_token(environment)
+        ) as client:
+            return _Server(place, client).run_id(wanted)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return None
+
+
+def _login(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    name = environment.get("MLFLOW_TRACKING_USERNAME")
+    return (name, environment.get("MLFLOW_TRACKING_PASSWORD", "")) if name else None
+
+
+def _token(environment: Mapping[str, str]) -> dict[str, str]:
+    token = environment.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+class _Server:
+    """MLflow's REST interface, as far as it takes to find or make a run. Every method may raise httpx.HTTPError,
+    or ValueError, KeyError, TypeError for answers of another server."""
+
+    def __init__(
+        self, place: Place, client: httpx.Client, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._place, self._client, self._clock = place, client, clock
+        self._until = clock() + MOMENT
+
+    def run_id(self, wanted: Wanted) -> str:
+        experiment = self._experiment()
+        if found := self._find(experiment, wanted.lineage):
+            return found
+        parent = self._find(experiment, wanted.parent_lineage) if wanted.parent_lineage else None
+        tags = {
+            LINEAGE: wanted.lineage,
+            "mlflow.source.name": "mdk-tui",
+            **({PARENT: parent} if parent else {}),
+        }
+        answer = self._ask(
+            "POST",
+            "runs/create",
+            experiment_id=experiment,
+            run_name=wanted.name,
+            start_time=int(1000 * wanted.began),
+            tags=[{"key": key, "value": value} for key, value in tags.items()],
+        )
+        return str(answer["run"]["info"]["run_id"])
+
+    def _experiment(self) -> str:
+        name = self._place.experiment
+        answer = self._ask("GET", "experiments/get-by-name", experiment_name=name)
+        if answer.get("error_code") == NOT_THERE:
+            return str(self._ask("POST", "experiments/create", name=name)["experiment_id"])
+        return str(answer["experiment"]["experiment_id"])
+
+    def _find(self, experiment: str, lineage: str) -> str | None:
+        query = f"tags.`{LINEAGE}` = '{lineage}'"
+        answer = self._ask("POST", "runs/search", experiment_ids=[experiment], filter=query, max_results=1)
+        runs: list[Any] = answer.get("runs") or []
+        return str(runs[0]["info"]["run_id"]) if runs else None
+
+    def _ask(self, method: str, path: str, **values: Any) -> dict[str, Any]:
+        left = max(0.05, self._until - self._clock())
+        body: dict[str, Any] = {"params": values} if method == "GET" else {"json": values}
+        answer = self._client.request(
+            method, f"{self._place.uri.rstrip('/')}/api/2.0/mlflow/{path}", timeout=left, **body
+        )
+        value = answer.json()
+        if not isinstance(value, dict):
+            raise ValueError("no answer of MLflow")
+        value = cast("dict[str, Any]", value)
+        if answer.is_error and value.get("error_code") != NOT_THERE:
+            answer.raise_for_status()
+        return value

@@ -1,0 +1,161 @@
+"""Web pages beside the terminal: MLflow's and TensorBoard's own, on the loopback address, reached through SSH.
+
+A server outlives the program that starts it. `outputs/web-servers/` says which run, so that one is used again, or stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from backends.errors import UserError
+from backends.files import read_json, write_json
+from backends.runs.planning import free_port
+from backends.runs.processes import Process, find_process, is_alive, living_processes, this_machine
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+LOOPBACK = "127.0.0.1"
+START_LIMIT = 90.0  # s; a first MLflow makes its database
+STOP_LIMIT = 10.0  # s between TERM and KILL
+LOOK = 0.1  # s
+
+
+@dataclass(frozen=True, slots=True)
+class WebServer:
+    """`shows`: the folder or the address of the store that it was started for. `process` leads a session of its own."""
+
+    name: str
+    shows: str
+    port: int
+    process: Process
+    file: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+
+def ssh_line(port: int, environment: Mapping[str, str], user: str, host: str) -> str:
+    """What to run on the machine with the browser. The address is that by which its user came here, else `host`."""
+    fields = environment.get("SSH_CONNECTION", "").split()
+    return f"ssh -N -L {port}:{LOOPBACK}:{port} {user}@{fields[2] if len(fields) == 4 else host}"
+
+
+def running(workspace: Workspace, name: str) -> list[WebServer]:
+    """The servers called `name` that were started for this workspace and live on this machine."""
+    return [
+        server for file in sorted(_folder(workspace).glob(f"{name}-*.json")) if (server := _read(file, name))
+    ]
+
+
+def start(
+    workspace: Workspace,
+    name: str,
+    shows: str,
+    command: Callable[[int], Sequence[str]],
+    *,
+    port: int,
+    environment: Mapping[str, str],
+    limit: float = START_LIMIT,
+) -> WebServer:
+    """The server for `shows`: the one that runs, else a new one, by `command` of a free port (`port` if it is).
+
+    Returns when it answers. Raises UserError with its last words.
+    """
+    if found := next((server for server in running(workspace, name) if server.shows == shows), None):
+        return found
+    folder = _folder(workspace)
+    digest = hashlib.sha256(shows.encode(errors="surrogateescape")).hexdigest()[:8]
+    file, log = folder / f"{name}-{digest}.json", folder / f"{name}-{digest}.log"
+    chosen = free_port(port)
+    argv = tuple(command(chosen))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                argv, cwd=workspace.root, env=dict(environment), stdin=subprocess.DEVNULL,
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        raise UserError(
+            f"{argv[0]} cannot be started: {error.strerror}.", f"Its output goes to {log}"
+        ) from None
+    process = find_process(child.pid)
+    if process is not None:
+        server = WebServer(name, shows, chosen, process, file)
+        _write(server)
+        if _answers(server, child, limit):
+            return server
+        stop(server)
+    raise UserError(f"{name} did not start: {_last_words(log)}", f"All that it said: {log}")
+
+
+def stop(server: WebServer) -> None:
+    """End it and its workers; returns when they are gone."""
+    until = time.monotonic() + STOP_LIMIT
+    while members := [p for p in living_processes() if p.session == server.process.session]:
+        number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
+        for member in members:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member.pid, number)
+        time.sleep(LOOK)
+    with contextlib.suppress(OSError):
+        server.file.unlink(missing_ok=True)
+
+
+def _folder(workspace: Workspace) -> Path:
+    return workspace.outputs / "web-servers"
+
+
+def _write(server: WebServer) -> None:
+    value = {
+        **asdict(server),
+        "file": str(server.file),
+        "boot_id": this_machine().boot_id,
+        "host": this_machine().host,
+    }
+    with contextlib.suppress(OSError):
+        write_json(server.file, value)
+
+
+def _read(file: Path, name: str) -> WebServer | None:
+    value = read_json(file) or {}
+    process, machine = Process.from_json(value.get("process")), this_machine()
+    shows, port = value.get("shows"), value.get("port")
+    here = (value.get("host"), value.get("boot_id")) == (machine.host, machine.boot_id)
+    if (
+        process is None
+        or not here
+        or not is_alive(process)
+        or not isinstance(shows, str)
+        or type(port) is not int
+    ):
+        return None
+    return WebServer(name, shows, port, process, file)
+
+
+def _answers(server: WebServer, child: subprocess.Popen[bytes], limit: float) -> bool:
+    """Whether somebody listens before it ends or `limit` s are over."""
+    until = time.monotonic() + limit
+    while child.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, server.port), timeout=1.0):
+            return True
+        time.sleep(LOOK)
+    return False
+
+
+def _last_words(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return clean_line(lines[-1], 300) if lines else "it said nothing."

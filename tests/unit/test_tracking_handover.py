@@ -1,0 +1,125 @@
+"""The MLflow run that a patched trainer joins: asked of a server that answers, and of those that do not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
+from backends.tracking import place
+from backends.tracking.handover import TRAINING, with_mlflow_run
+from backends.workspace import Workspace
+
+SERVER = {"MLFLOW_TRACKING_URI": "http://user:secret@tracking:5000"}
+
+
+@pytest.fixture(autouse=True)
+def mlflow_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "has_mlflow", lambda: True)
+
+
+def planned(tmp_path: Path, patched: bool = True) -> tuple[RunPlan, RunFolder, Workspace]:
+    workspace = Workspace(tmp_path)
+    folder = RunFolder(workspace.runs / "2026-11-30" / "09-32-59")
+    folder.path.mkdir(parents=True)
+    training = workspace.megatron / TRAINING
+    training.parent.mkdir(parents=True)
+    training.write_text("MDK_MLFLOW_METRICS" if patched else "")
+    return RunPlan("train", "megatron", save=str(tmp_path / "c")), folder, workspace
+
+
+class Answers(httpx.MockTransport):
+    """A server that answers each path with what `answer` gives; `asked` are the paths and what came with them."""
+
+    def __init__(self, answer: Callable[[str], Any]) -> None:
+        self.asked: list[tuple[str, Any]] = []
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            path = request.url.path.removeprefix("/api/2.0/mlflow/")
+            self.asked.append(
+                (path, json.loads(request.content) if request.content else dict(request.url.params))
+            )
+            found = answer(path)
+            return found if isinstance(found, httpx.Response) else httpx.Response(200, json=found)
+
+        super().__init__(handle)
+
+
+def good(path: str) -> Any:
+    missing = httpx.Response(404, json={"error_code": "RESOURCE_DOES_NOT_EXIST"})
+    return {
+        "experiments/get-by-name": missing,
+        "experiments/create": {"experiment_id": "7"},
+        "runs/search": {},
+        "runs/create": {"run": {"info": {"run_id": "abc"}}},
+    }[path]
+
+
+def test_a_new_experiment_and_a_new_run(tmp_path: Path):
+    plan, folder, workspace = planned(tmp_path)
+    transport = Answers(good)
+    handed = with_mlflow_run(plan, folder, workspace, SERVER, transport)
+    assert handed.environment == {
+        "MLFLOW_RUN_ID": "abc",
+        "MLFLOW_EXPERIMENT_NAME": "Megatron-LM",
+        "MDK_MLFLOW_METRICS": "0",
+    }
+    assert json.loads(folder.tracking.read_text())["run_id"] == "abc"
+    assert "secret" not in folder.tracking.read_text()
+    path, sent = transport.asked[-1]
+    assert (path, sent["experiment_id"], sent["run_name"]) == ("runs/create", "7", folder.name)
+
+
+def refused(path: str) -> Any:
+    raise httpx.ConnectError("refused")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refused,
+        lambda path: httpx.Response(500, text="<html>"),
+        lambda path: httpx.Response(200, text="<html>not MLflow</html>"),
+        lambda path: ["odd"],
+        lambda path: {"experiment": None},
+    ],
+)
+def test_a_server_that_does_not_answer_costs_nothing_but_the_hand_over(
+    tmp_path: Path, answer: Callable[[str], Any]
+):
+    plan, folder, workspace = planned(tmp_path)
+    assert with_mlflow_run(plan, folder, workspace, SERVER, Answers(answer)) == plan
+    assert not folder.tracking.exists()
+
+
+def test_a_server_that_hangs_delays_the_start_by_a_moment(tmp_path: Path):
+    import socket
+
+    plan, folder, workspace = planned(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        uri = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        begun = time.monotonic()
+        assert with_mlflow_run(plan, folder, workspace, {"MLFLOW_TRACKING_URI": uri}) == plan
+    assert time.monotonic() - begun < 10.0
+
+
+@pytest.mark.parametrize("environment", [{}, {**SERVER, "MDK_MLFLOW": "0"}])
+def test_nobody_is_asked_where_no_server_tracks(tmp_path: Path, environment: dict[str, str]):
+    plan, folder, workspace = planned(tmp_path)
+    transport = Answers(good)
+    assert with_mlflow_run(plan, folder, workspace, environment, transport) == plan
+    assert transport.asked == []
+
+
+def test_nobody_is_asked_for_a_trainer_without_the_patch(tmp_path: Path):
+    plan, folder, workspace = planned(tmp_path, patched=False)
+    transport = Answers(good)
+    assert with_mlflow_run(plan, folder, workspace, SERVER, transport) == plan
+    assert transport.asked == []

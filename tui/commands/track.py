@@ -1,0 +1,125 @@
+"""`mdk-tui track RUN|LOG`: send to MLflow what is there, all of it or the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import click
+
+from backends.errors import UserError
+from backends.files import hold_lock
+from backends.megatron.diagnosis import diagnose
+from backends.runs.catalog import describe, find_run
+from backends.runs.folder import RunFolder
+from backends.settings import read_settings
+from backends.text import clean_line
+from backends.tracking.lineage import subject_of_log
+from backends.tracking.mlflow_sidecar import LOCK, ending_of, track_run
+from backends.tracking.mlflow_store import MlflowStore
+from backends.tracking.place import Place, has_mlflow, tracking_place
+from backends.tracking.sending import Ending, send
+from backends.tracking.tracker import Progress, Tracker
+from backends.workspace import Workspace
+
+PATIENCE = 10.0  # s for a server that is away
+NEWS = 2.0  # s between two lines about how far it is
+QUIET = 600.0  # s; a log that has not grown for so long grows no more
+
+
+@click.command()
+@click.argument("name", metavar="[RUN|LOG]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@click.pass_obj
+def command(workspace: Workspace, name: str | None, as_json: bool) -> None:
+    """Send RUN (default: the newest), or any log of Megatron-LM, to MLflow.
+
+    What has arrived before is not sent again, so this also finishes what a server was away for. Runs are sent while they
+    run, without being asked. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where to; without them, and without
+    [mlflow] in mdk.toml, it is outputs/mlflow.db of the workspace: see `mdk-tui mlflow`.
+    """
+    if not has_mlflow():
+        raise UserError("MLflow is not installed.", "pip install 'mdk-tui[mlflow]'")
+    place = tracking_place(read_settings(workspace.settings).mlflow, workspace, os.environ)
+    log, run = _resolve(workspace, name)
+    news = _News(quiet=as_json)
+    complete = _track_run(run, workspace, place, news) if run else _track_log(log, place, news)
+    last = news.last
+    if not complete:
+        raise UserError(
+            f"MLflow at {place.shown} did not take everything: {clean_line(last.trouble or 'interrupted', 300)}",
+            "What arrived stays; the same command sends the rest.",
+        )
+    if as_json:
+        value = {
+            "run_id": last.run_id,
+            "address": place.shown,
+            "experiment": place.experiment,
+            "sent": last.sent,
+        }
+        click.echo(json.dumps(value))
+    else:
+        what = f"{last.sent:,} points sent" if last.sent else "nothing new"
+        click.echo(f"{what}; MLflow run {last.run_id} of experiment {place.experiment} at {place.shown}")
+
+
+class _News:
+    """Says on stderr how far it is, now and then, and keeps the newest."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.last = Progress(None, 0, 0)
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._due = time.monotonic() + NEWS
+
+    def __call__(self, progress: Progress) -> None:
+        self.last = progress
+        if not self._quiet and time.monotonic() >= self._due:
+            self._due = time.monotonic() + NEWS
+            click.echo(f"{progress.sent:,} points sent {progress.trouble or ''}".rstrip(), err=True)
+
+
+def _resolve(workspace: Workspace, name: str | None) -> tuple[Path, RunFolder | None]:
+    """The log, and the run that it belongs to. Raises UserError."""
+    try:
+        path = Path(name).expanduser() if name else None
+        if path is not None and path.is_file():
+            return path, None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
+        pass
+    run = find_run(workspace, name)
+    return run.log, run
+
+
+def _track_run(run: RunFolder, workspace: Workspace, place: Place, news: _News) -> bool:
+    if not hold_lock(run.path / LOCK):
+        raise UserError(f"{run.name} is being sent already.", f"How far it is: {run.tracking}")
+    return track_run(
+        run,
+        workspace,
+        place,
+        MlflowStore(place),
+        threading.Event(),
+        patience=PATIENCE,
+        tell=news,
+        ended=lambda: ending_of(describe(run)),
+    )
+
+
+def _track_log(log: Path, place: Place, news: _News) -> bool:
+    try:
+        tracker = Tracker(subject_of_log(log), MlflowStore(place))
+        quiet = time.time() - log.stat().st_mtime > QUIET
+    except OSError as error:
+        raise UserError(f"{log} cannot be read: {error.strerror}.", "Check its permissions.") from None
+
+    def ending() -> Ending:
+        phase = diagnose(tracker.record).phase
+        if phase in ("finished", "stopped", "failed"):
+            return Ending("FAILED" if phase == "failed" else "FINISHED")
+        return Ending("KILLED" if quiet else "RUNNING")
+
+    return send(tracker, ending, threading.Event(), news, patience=PATIENCE)

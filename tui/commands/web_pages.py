@@ -1,0 +1,66 @@
+"""What `mdk-tui mlflow` and `mdk-tui tensorboard` have in common: start, say how to reach it, stop."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import shlex
+from collections.abc import Callable, Sequence
+
+import click
+
+from backends.tracking.web_server import WebServer, running, ssh_line, start, stop
+from backends.workspace import Workspace
+
+
+def forward(port: int) -> str:
+    return ssh_line(port, os.environ, _user(), platform.node())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return str(os.getuid())
+
+
+def how_to_reach(server: WebServer) -> str:
+    """The words for a terminal, or a window."""
+    return f"{server.url} shows {server.shows}\nfrom your own machine: {forward(server.port)}\nthen open {server.url} there"
+
+
+def show(
+    workspace: Workspace,
+    name: str,
+    shows: str,
+    command: Callable[[int], Sequence[str]],
+    *,
+    port: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Start the server, or find it, and say where it is. Raises UserError."""
+    if dry_run:
+        click.echo(shlex.join(command(port)))
+        return
+    server = start(workspace, name, shows, command, port=port, environment=os.environ)
+    if as_json:
+        value = {"url": server.url, "shows": shows, "pid": server.process.pid, "ssh": forward(server.port)}
+        click.echo(json.dumps(value))
+    else:
+        click.echo(f"{how_to_reach(server)}\nstop it: mdk-tui {name} --stop")
+
+
+def stop_all(workspace: Workspace, name: str, as_json: bool) -> None:
+    """Stop the servers that were started for this workspace on this machine."""
+    servers = running(workspace, name)
+    for server in servers:
+        stop(server)
+        if not as_json:
+            click.echo(f"{server.url} stopped; it showed {server.shows}")
+    if as_json:
+        click.echo(json.dumps({"stopped": [server.url for server in servers]}))
+    elif not servers:
+        click.echo(f"no {name} of this workspace runs on this machine")
