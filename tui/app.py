@@ -51,6 +51,7 @@ class Place:
 
 PLACES = (
     Place("home", "1", "Home"),
+    Place("setup", "2", "Set-up"),
     Place("launch", "3", "Launch"),
     Place("monitor", "4", "Monitor"),
     Place("prompt", "5", "Prompt"),
@@ -116,6 +117,11 @@ class MdkApp(SurvivingApp):
 
             return HomeScreen(self.workspace, ascii_only=self.ascii_only)
 
+        def setup() -> Screen[Any]:
+            from tui.screens.setup import SetupScreen
+
+            return SetupScreen(self.workspace, ascii_only=self.ascii_only)
+
         def launch() -> Screen[Any]:
             from tui.screens.launch import LaunchScreen
 
@@ -146,7 +152,7 @@ class MdkApp(SurvivingApp):
 
             return FailureScreen()
 
-        return {"home": home, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "compare": compare, "failure": failure}  # fmt: skip
+        return {"home": home, "setup": setup, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "compare": compare, "failure": failure}  # fmt: skip
 
     def _make_monitor(self) -> Screen[Any]:
         from tui.screens.monitor import MonitorScreen

@@ -188,6 +188,15 @@ def preprocessing(site: Site, corpus: Path, prefix: Path) -> list[Action]:
     ]
 
 
+def whole_check(site: Site) -> list[Action]:
+    """Read every line of the corpus, with progress. Raises UserError when there is none."""
+    corpus = corpus_path(site)
+    if not corpus.is_file():
+        raise UserError(f"{corpus} is not there.", "Download it, or name a .jsonl of your own.")
+    argv = (sys.executable, "-m", "backends.setup.jsonl", str(corpus), site.settings.data.key)
+    return [Action("check every line of the corpus", argv, corpus.parent)]
+
+
 def part_prefix(site: Site) -> Path:
     """The data set while it is made: a step that was interrupted may write it again."""
     return site.workspace.megatron / f"{corpus_path(site).stem}.part_{site.settings.data.key}_document"

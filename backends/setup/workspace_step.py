@@ -30,7 +30,7 @@ SHARED_FILESYSTEMS = {
 
 class WorkspaceStep:
     name = "workspace"
-    title = "Workspace"
+    title = "workspace"
 
     def look(self, site: Site) -> Finding:
         outputs = site.workspace.outputs

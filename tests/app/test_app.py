@@ -26,6 +26,7 @@ from tui.screens.details import Details
 from tui.screens.failure import FailureScreen
 from tui.screens.help import HelpScreen
 from tui.screens.home import HomeScreen
+from tui.widgets.listing import Listing
 
 ALL = (TRAINING, SERVER, FINISHED, FAILED)
 SIZES = [(80, 24), (120, 40)]
@@ -41,7 +42,8 @@ def screen_text(app: MdkApp) -> str:
 async def settled(pilot: Pilot[Any]) -> None:
     """Until the runs have come and everything is drawn."""
     for _ in range(500):
-        if pilot.app.runs is not None:  # type: ignore[attr-defined]
+        lists = pilot.app.screen.query(Listing)
+        if pilot.app.runs is not None and all(one.marked for one in lists):  # type: ignore[attr-defined]
             break
         await pilot.pause(0.01)
     await pilot.pause()

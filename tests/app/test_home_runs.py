@@ -38,7 +38,8 @@ def application(*runs: SeenRun, ascii_only: bool = False) -> MdkApp:
 
 async def settled(pilot: Pilot[Any]) -> None:
     for _ in range(500):
-        if pilot.app.runs is not None:  # type: ignore[attr-defined]
+        lists = pilot.app.screen.query(Listing)
+        if pilot.app.runs is not None and all(one.marked for one in lists):  # type: ignore[attr-defined]
             break
         await pilot.pause(0.01)
     await pilot.pause()
@@ -54,6 +55,19 @@ def deeds(*runs: SeenRun) -> list[str]:
 
 def test_a_newcomer_is_offered_the_demo_first() -> None:
     assert deeds() == ["demo", "launch"]
+
+
+def test_where_megatron_is_missing_set_up_is_offered_before_a_launch() -> None:
+    assert [step.deed for step in home_view.steps((), set_up=False)] == ["demo", "setup", "launch"]
+
+
+async def test_home_leads_to_set_up() -> None:
+    app = application()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        assert app.current_mode == "setup"
+    assert app.failures == []
 
 
 def test_what_trains_is_watched_and_talked_to() -> None:

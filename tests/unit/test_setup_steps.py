@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_setup import FakePrograms, says
 
 from backends.errors import UserError
 from backends.settings import ImageSettings, Settings
@@ -21,36 +21,6 @@ from backends.setup.workspace_step import WorkspaceStep
 from backends.workspace import Workspace
 
 KNOWN = "baf94af3c667248865f23df73b9fb8e2395e6fd0"
-
-
-class FakePrograms:
-    """Answers by the words of the command: the first key that is contained in it wins."""
-
-    def __init__(self, installed: Sequence[str], answers: Mapping[str, Answer]) -> None:
-        self.installed, self.answers = installed, answers
-        self.asked: list[str] = []
-
-    def find(self, name: str) -> str | None:
-        return name if name in self.installed else None
-
-    def ask(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout: float = 20,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Answer:
-        command = " ".join(argv)
-        self.asked.append(command)
-        for words, answer in self.answers.items():
-            if words in command:
-                return answer
-        return Answer(1, "", "unexpected question")
-
-
-def says(text: str) -> Answer:
-    return Answer(0, text, "")
 
 
 def site(tmp_path: Path, programs: Programs, settings: Settings | None = None) -> Site:

@@ -52,6 +52,19 @@ def run_application(
         raise app.broken
     if words := farewell([seen.info for seen in app.runs or ()], workspace, os.environ, Path.cwd()):
         click.echo(words)
+    for step in running_steps(workspace):
+        click.echo(f"the set-up step {step} goes on: mdk-tui -w {shlex.quote(str(workspace.root))} setup")
+
+
+def running_steps(workspace: Workspace) -> list[str]:
+    """Steps of the set-up that go on without the screen."""
+    from backends.setup.job import JobFolder
+
+    jobs = [JobFolder(file.parent) for file in sorted(workspace.outputs.glob("setup/*/state.json"))]
+    states = {job.path.name: job.state() for job in jobs}
+    return [
+        clean_line(name) for name, state in states.items() if state is not None and state.phase == "running"
+    ]
 
 
 def refuse_without_screen(

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from tui import run_actions
+from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.screens import home_view
 from tui.screens.place import PlaceScreen
@@ -32,6 +33,7 @@ class HomeScreen(PlaceScreen):
         Binding("t", "step('talk')", "talk", id="home.talk", tooltip="Talk to the model that is served"),
         Binding("v", "step('serve')", "serve", id="home.serve", tooltip="Serve the newest checkpoint; the command is shown first"),
         Binding("d", "step('demo')", "demo", id="home.demo", tooltip="Train a tiny GPT here; the command is shown first"),
+        Binding("s", "step('setup')", "set-up", id="home.setup", tooltip="The steps from a bare server to data"),
         Binding("n", "step('launch')", "new run", id="home.launch", tooltip="Choose and start a run"),
         Binding("6", "app.go('runs')", "all runs", id="home.runs", tooltip="Go to Runs"),
     ]  # fmt: skip
@@ -42,6 +44,7 @@ class HomeScreen(PlaceScreen):
         super().__init__(workspace, ascii_only=ascii_only)
         self._now = now
         self._runs: tuple[SeenRun, ...] | None = None
+        self._set_up: bool | None = None  # whether Megatron-LM is there; None until it was looked
         self._steps: dict[str, home_view.Step] = {}
 
     def content(self) -> Iterable[Widget]:
@@ -56,18 +59,28 @@ class HomeScreen(PlaceScreen):
 
     def on_screen_resume(self) -> None:
         self._show()
+        in_background(self, self.workspace.megatron.is_dir, self._looked, self.mdk.tell_failure)
+
+    def _looked(self, set_up: bool) -> None:
+        self._set_up = set_up
+        self._show()
 
     def runs_changed(self, runs: tuple[SeenRun, ...]) -> None:
         self._runs = runs
         self._show()
 
     def _show(self) -> None:
-        found = home_view.steps(self._runs) if self._runs is not None else []
+        runs, set_up = self._runs, bool(self._set_up)
+        if self._set_up is None:
+            runs = None  # what to do next is said once, when all is known
+        found = home_view.steps(runs, set_up=set_up) if runs is not None else []
         if [step.deed for step in found] != list(self._steps):
             self.call_after_refresh(self.refresh_bindings)
         self._steps = {step.deed: step for step in found}
         listing = self.query_one(Listing)
-        listing.update(home_view.rows(self._runs, glyphs(self.ascii_only), self._now(), listing.body_size[0]))
+        listing.update(
+            home_view.rows(runs, glyphs(self.ascii_only), self._now(), listing.body_size[0], set_up=set_up)
+        )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return parameters[0] in self._steps if action == "step" else True
@@ -91,8 +104,8 @@ class HomeScreen(PlaceScreen):
             self.mdk.open_run(RunFolder(step.run.info.path))
         elif step.deed == "talk":
             self.mdk.action_go("prompt")
-        elif step.deed == "launch":
-            self.mdk.action_go("launch")
+        elif step.deed in ("launch", "setup"):
+            self.mdk.action_go(step.deed)
         elif step.deed == "resume":
             run_actions.propose(self.mdk, lambda: run_actions.resume_prospect(self.workspace, save))
         elif step.deed == "serve":

@@ -16,7 +16,7 @@ from tui.widgets.panel import Span
 if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
 
-Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "launch"]
+Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "setup", "launch"]
 PAST = 8  # runs that are shown of those that ran; Runs has them all
 BAR = 20  # cells
 NAME = (12, 32)  # least and most cells of a run's title
@@ -34,8 +34,8 @@ class Step:
     run: SeenRun | None = None
 
 
-def steps(runs: Sequence[SeenRun]) -> list[Step]:
-    """What a person would do now, likeliest first."""
+def steps(runs: Sequence[SeenRun], *, set_up: bool = True) -> list[Step]:
+    """What a person would do now, likeliest first. `set_up`: Megatron-LM is in the workspace."""
     alive = [seen for seen in runs if not seen.info.over]
     training = next((seen for seen in alive if seen.info.kind == "train"), None)
     server = next((seen for seen in alive if seen.info.kind == "serve"), None)
@@ -60,6 +60,8 @@ def steps(runs: Sequence[SeenRun]) -> list[Step]:
         found.append(Step("v", "serve", words, _saved("serve", saved), saved))
     if training is None:
         found.append(Step("d", "demo", "Train a tiny GPT on this machine and talk to it", "mdk-tui demo"))
+    if not set_up:
+        found.append(Step("s", "setup", "Set up Megatron-LM: clone, image, data", "mdk-tui setup"))
     found.append(
         Step("n", "launch", "Start another run" if runs else "Start a run", "mdk-tui launch --preset …")
     )
@@ -72,7 +74,9 @@ def name_of(seen: SeenRun) -> str:
     return info.title.partition(":")[0].strip() or info.run
 
 
-def rows(runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width: int) -> list[ListRow]:
+def rows(
+    runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width: int, *, set_up: bool = True
+) -> list[ListRow]:
     """All of Home, for `width` cells. `runs` None: not read yet."""
     if runs is None:
         return [ListRow("", (("reading the runs of this workspace", "dim"),))]
@@ -85,7 +89,7 @@ def rows(runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width:
             *(row for seen in alive for row in _running(seen, glyphs, width)),
             _blank(),
         ]
-    found = steps(runs)
+    found = steps(runs, set_up=set_up)
     words = widest([step.words for step in found], WORDS[0], min(WORDS[1], max(width - 24, WORDS[0])))
     lines += [_heading("next"), *(_step(step, glyphs, words) for step in found)]
     if past:

@@ -87,6 +87,11 @@ class Listing(Panel):
         if keys:
             self._mark(keys[place])
 
+    def mark(self, key: str) -> None:
+        """Mark the row `key`, if there is one."""
+        if any(row.key == key for row in self.rows):
+            self._mark(key)
+
     def _mark(self, key: str | None) -> None:
         if key != self.marked:
             self.marked = key

@@ -1,0 +1,153 @@
+"""What may be chosen for a step of the set-up: written into mdk.toml, whose comments stay."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, Label, Static
+
+from backends.errors import UserError
+from backends.settings import Settings, write_setting
+from backends.text import clean
+
+Value: TypeAlias = str | int | bool | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting: `words` say what it is, `otherwise` what holds when it is empty."""
+
+    section: str
+    key: str
+    words: str
+    otherwise: str
+
+
+Changes: TypeAlias = list[tuple[Option, Value]]
+OPTIONS: dict[str, tuple[Option, ...]] = {
+    "megatron": (
+        Option("megatron", "repository", "clone from (address, folder or bundle)", "NVIDIA's repository"),
+        Option("megatron", "branch", "branch or tag", "core_r0.8.0"),
+    ),
+    "image": (
+        Option("image", "path", "the image", "pytorch.sif in the clone"),
+        Option("image", "definition", "build it from (a path, pytorch.def or cpu.def)", "pytorch.def"),
+        Option("image", "singularity", "singularity", "found in PATH or /opt/singularity/bin"),
+        Option("image", "bind", "folders to bind (SRC:DEST:OPTIONS …)", "none"),
+        Option("image", "options", "more options of singularity exec", "none"),
+        Option("image", "no_home", "hide the home folder (yes or no)", "no"),
+    ),
+    "data": (
+        Option("data", "corpus", "a .jsonl of your own", "the RedPajama sample"),
+        Option("data", "key", "where a document's text is", "text"),
+        Option("data", "workers", "processes of the preprocessing", "one a core"),
+    ),
+}
+YES, NO = ("yes", "y", "true", "1"), ("no", "n", "false", "0", "")
+
+
+def shown(value: Value) -> str:
+    """A setting as text that `read` understands; "" for what was not chosen."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return shlex.join(value)
+    return "" if value == 0 else str(value)
+
+
+def read(text: str, like: Value, name: str) -> Value:
+    """What was typed, as the type of `like`. Raises UserError."""
+    text = text.strip()
+    if isinstance(like, bool):
+        if text.lower() in YES + NO:
+            return text.lower() in YES
+        raise UserError(f"{name} is yes or no, not {text!r}.")
+    if isinstance(like, int):
+        if not text or (text.isascii() and text.isdigit()):
+            return int(text or 0)
+        raise UserError(f"{name} is a whole number, not {text!r}.")
+    if isinstance(like, tuple):
+        try:
+            return tuple(shlex.split(text))
+        except ValueError as error:
+            raise UserError(f"{name} cannot be read: {error}.", "Close the quotation.") from None
+    return text
+
+
+def changes(options: tuple[Option, ...], settings: Settings, typed: list[str]) -> Changes:
+    """What differs from `settings`, and from the defaults where a field was emptied. Raises UserError."""
+    found: Changes = []
+    for option, text in zip(options, typed, strict=True):
+        now: Value = getattr(getattr(settings, option.section), option.key)
+        default: Value = getattr(getattr(Settings(), option.section), option.key)
+        value = read(text, now, option.words) if text.strip() else default
+        if value != now:
+            found.append((option, value))
+    return found
+
+
+def write_changes(path: Path, found: Changes) -> None:
+    """Raises UserError."""
+    try:
+        for option, value in found:
+            write_setting(path, option.section, option.key, value)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.", "Check its permissions.") from None
+
+
+class SetupOptions(ModalScreen[Changes | None]):
+    """Returns what is to be changed, or None; what cannot be read is said here. `path` is only shown."""
+
+    DEFAULT_CSS = """
+    SetupOptions { align: center middle; }
+    SetupOptions > VerticalScroll { width: 84; max-width: 94%; height: auto; max-height: 90%; border: round $primary; padding: 0 2; background: $surface; }
+    SetupOptions Label { color: $foreground 55%; }
+    SetupOptions:ansi Label { color: ansi_default; }
+    SetupOptions Input, SetupOptions Input:focus { border: none; height: 1; padding: 0 1; background: $panel; }
+    SetupOptions Input:focus { background: $primary 30%; }
+    SetupOptions Input:ansi:focus { text-style: reverse; }
+    SetupOptions #refusal { color: $text-error; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,ctrl+s", "save", "save", id="options.save", tooltip="Write these into mdk.toml", priority=True),
+        Binding("escape", "leave", "leave it", key_display="esc", id="options.leave", tooltip="Change nothing", priority=True),
+    ]  # fmt: skip
+
+    def __init__(self, step: str, settings: Settings, path: Path) -> None:
+        super().__init__()
+        self._options = OPTIONS[step]
+        self._settings = settings
+        self._path = path
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(can_focus=False) as box:
+            box.border_title = Text(clean(str(self._path)))  # pyright: ignore[reportAttributeAccessIssue]
+            for option in self._options:
+                yield Label(f"{option.words}  [{option.section}] {option.key}", markup=False)
+                value = shown(getattr(getattr(self._settings, option.section), option.key))
+                field = Input(clean(value), placeholder=option.otherwise)
+                field.cursor_blink = False
+                yield field
+            yield Static("", id="refusal", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query(Input).first().focus()
+
+    def action_save(self) -> None:
+        typed = [field.value for field in self.query(Input)]
+        try:
+            self.dismiss(changes(self._options, self._settings, typed))
+        except UserError as error:
+            self.query_one("#refusal", Static).update(Text(clean(str(error))))
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
