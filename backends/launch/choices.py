@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.launch.mpirun import GPT2_TOKENIZER
+from backends.launch.form_fields import BESIDE, DEFAULTS, DEMO_DEFAULTS, FIELD_OF, FLAGS, MEGATRON_ONLY
 from backends.launch.placement import Placement, default_launcher, placed
 from backends.models.acceleration import (
     ACCELERATIONS,
@@ -22,7 +22,6 @@ from backends.models.acceleration import (
     recomputation,
 )
 from backends.models.configuration import ArgumentError, Arguments
-from backends.models.flag_checks import DEFAULT_SPLIT
 from backends.models.layout import apply_fix
 from backends.models.presets import Preset
 from backends.models.problem import Fix
@@ -31,36 +30,6 @@ from backends.runs.plan import RunPlan
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import Resumption, loading
 from backends.workspace import Workspace
-
-# Fields that stand for one flag of Megatron's.
-FLAGS: Mapping[str, str] = {
-    "tensor": "--tensor-model-parallel-size",
-    "pipeline": "--pipeline-model-parallel-size",
-    "context": "--context-parallel-size",
-    "micro": "--micro-batch-size",
-    "batch": "--global-batch-size",
-    "sequence": "--seq-length",
-    "iterations": "--train-iters",
-    "interval": "--save-interval",
-    "data": "--data-path",
-    "split": "--split",
-    "tokenizer": "--tokenizer-type",
-    "tokenizer_model": "--tokenizer-model",
-}
-# The demo has one tokenizer, and is too small to be split.
-MEGATRON_ONLY = frozenset(
-    {"tensor", "pipeline", "context", "split", "tokenizer", "tokenizer_model", "hosts", "mlflow"}
-)
-FIELD_OF = {flag: name for name, flag in FLAGS.items()}
-# What else a problem may be about, and the field beside which it is shown.
-BESIDE: Mapping[str, str] = {
-    "gpus": "gpus", "processes": "gpus", "launcher": "launcher", "trainer": "preset", "image": "launcher",
-    "save": "save", "load": "load", "hosts": "hosts", "--vocab-file": "tokenizer", "--merge-file": "tokenizer",
-    "--mock-data": "data", "--max-position-embeddings": "sequence",
-    **{flag: choice.name for choice in ACCELERATIONS for flag in choice.flags},
-    **dict.fromkeys(RECOMPUTATION_FLAGS, "recompute"),
-    **FIELD_OF,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,25 +193,11 @@ def _with_flags(choices: Choices, fix: Fix) -> Choices:
     return choices.changed("more", shlex.join(more)).changed("less", shlex.join(less))
 
 
-def field_of(problem_field: str) -> str:
-    """The field beside which a problem is shown."""
-    return BESIDE.get(problem_field, "more" if problem_field.startswith("--") else problem_field)
-
-
 def value_without(choices: Choices, name: str) -> str:
     """What the field `name` says when nothing is written there: the preset's value, or what is done without."""
     if name in FLAGS and (words := Arguments(choices.preset.arguments).words(FLAGS[name])):
         return " ".join(words)
     return DEMO_DEFAULTS[name] if choices.demo and name in DEMO_DEFAULTS else DEFAULTS.get(name, "")
-
-
-DEFAULTS: Mapping[str, str] = {
-    "tensor": "1", "pipeline": "1", "context": "1", "split": DEFAULT_SPLIT, "tokenizer": GPT2_TOKENIZER,
-    "hosts": "none", "save": "outputs/checkpoints", "load": "none: a new start",
-    "data": "PREFIX, or WEIGHT PREFIX ...", "more": "--flag value ...", "less": "--flag ...", "gpus": "all, or 4, or 0,1",
-    "mlflow": "as MLFLOW_TRACKING_URI says",
-}  # fmt: skip
-DEMO_DEFAULTS: Mapping[str, str] = {"gpus": "1 process", "data": "the help of Python"}
 
 
 def accelerations_of(arguments: Sequence[str]) -> tuple[dict[str, bool], str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,27 @@ def started() -> Iterator[list[RunFolder]]:
 def marked(folder: RunFolder) -> list[int]:
     state = folder.state()
     return [process.pid for process in marked_processes(state.mark)] if state else []
+
+
+def test_users_who_start_at_once_meet_at_ports_of_their_own(
+    workspace: Workspace, environment: dict[str, str], started: list[RunFolder], tmp_path: Path
+) -> None:
+    """Two workspaces know nothing of each other's plans, and no rank listens yet when the second port is chosen."""
+    others = [workspace, Workspace(tmp_path / "other")]
+    shutil.copytree(workspace.megatron, others[1].megatron)
+
+    def begin(own: Workspace) -> RunFolder:
+        plan = train_plan("megatron", FLAGS, (), own.checkpoints / "job", launcher="mpirun", processes=1)
+        return start(plan, own, environment=environment)
+
+    with ThreadPoolExecutor(2) as pool:
+        started += pool.map(begin, others)
+    for folder in started:
+        until(lambda run=folder: describe(run).iteration, "an iteration")
+    assert len({folder.plan().environment["MASTER_PORT"] for folder in started}) == 2
+    for folder, own in zip(started, others, strict=True):
+        *_, info = stop_run(folder, own)
+        assert (info.phase, info.exit_code) == ("finished", 0), folder.log.read_text()[-2000:]
 
 
 def test_two_jobs_share_a_node_stop_with_a_checkpoint_and_go_on(

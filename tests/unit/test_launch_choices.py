@@ -12,12 +12,12 @@ from backends.launch.choices import (
     Choices,
     accelerations_of,
     effects_of,
-    field_of,
     gpus_of,
     mended,
     plan_of,
     value_without,
 )
+from backends.launch.form_fields import field_of
 from backends.models.layout import Resources, check
 from backends.models.presets import TINY, find
 from backends.runs.arguments import value_of

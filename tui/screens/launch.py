@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -78,7 +78,8 @@ class LaunchScreen(PlaceScreen):
         self._edited: str | None = None  # the command as it was edited by hand
         self._starting = False
         self._answer: Answer | None = None
-        self._choices: Choices | None = None
+        self._choices: Choices | None = None  # until the first are there
+        self._launchers: list[str] = []
         self._working: Bridge[Answer] | None = None
         self._soon: Timer | None = None
         self._last_row: Widget | None = None
@@ -100,13 +101,23 @@ class LaunchScreen(PlaceScreen):
                 yield Static("", id="command", markup=False)
 
     def on_mount(self) -> None:
-        from backends.launch.choices import Choices
-
-        self._choices = Choices(self._presets[DEFAULT] if self.workspace.megatron.is_dir() else TINY)
-        self._offer()
+        self.set_class(not self.workspace.megatron.is_dir(), "-demo")
+        self._write("title", "working it out")
         self.query_one("#row-preset").focus()
+        in_background(self, self._beginning, self._begin, self.mdk.tell_failure)
         in_background(self, self._all_presets, self._presets_came, self.mdk.tell_failure)
         self._ask_gpus()
+
+    def _beginning(self) -> tuple[Choices, list[str]]:
+        """The first choices, and the launchers. In a thread: what it imports takes a moment."""
+        from backends.launch.choices import Choices
+        from backends.launch.commands import LAUNCHERS
+
+        return Choices(PRESETS[DEFAULT] if self.workspace.megatron.is_dir() else TINY), list(LAUNCHERS)
+
+    def _begin(self, beginning: tuple[Choices, list[str]]) -> None:
+        self._choices, self._launchers = beginning
+        self._form.offer(self._presets, self._choices.preset.name, self._launchers)
         self._look()
 
     def on_screen_resume(self) -> None:
@@ -123,14 +134,9 @@ class LaunchScreen(PlaceScreen):
         return all_presets(self.workspace)
 
     def _presets_came(self, presets: dict[str, Preset]) -> None:
-        if presets != self._presets:
-            self._presets = presets
-            self._offer()
-
-    def _offer(self) -> None:
-        from backends.launch.commands import LAUNCHERS
-
-        self._form.offer(self._presets, self.choices.preset.name, list(LAUNCHERS))
+        self._presets = presets
+        if self._choices is not None:
+            self._form.offer(presets, self._choices.preset.name, self._launchers)
 
     @property
     def _form(self) -> LaunchForm:
@@ -147,17 +153,13 @@ class LaunchScreen(PlaceScreen):
         self._gpus = gpus
         self._look()
 
-    @property
-    def choices(self) -> Choices:
-        assert self._choices is not None
-        return self._choices
-
     # From choices to what they mean.
 
     def on_changed(self, event: Changed) -> None:
         event.stop()
-        self._choices = changed(self.choices, self._presets, event)
-        self._look()
+        if self._choices is not None:
+            self._choices = changed(self._choices, self._presets, event)
+            self._look()
 
     def _look(self) -> None:
         """Work it out again, after a moment without another change."""
@@ -169,7 +171,9 @@ class LaunchScreen(PlaceScreen):
         self._soon = self.set_timer(PAUSE, self._work)
 
     def _work(self) -> None:
-        choices, gpus, edited, now = self.choices, self._gpus, self._edited, self._now()
+        choices, gpus, edited, now = self._choices, self._gpus, self._edited, self._now()
+        if choices is None:
+            return
         self._working = in_background(
             self,
             lambda: answer_of(choices, self.workspace, gpus, edited, now),
@@ -178,17 +182,18 @@ class LaunchScreen(PlaceScreen):
         )
 
     def _show(self, answer: Answer) -> None:
+        choices = cast("Choices", self._choices)
         self._answer = answer
         sign = glyphs(self.ascii_only)
-        self.set_class(self.choices.demo, "-demo")
+        self.set_class(choices.demo, "-demo")
         self.set_class(self._edited is not None, "-edited")
         self._form.disabled = self._edited is not None
-        self._write("title", f"{clean(self.choices.preset.title)}\n")
+        self._write("title", f"{clean(choices.preset.title)}\n")
         self._write("problems", launch_words.problem_text(answer.problems, sign))
         outlook = answer.outlook
         self._write("estimate", launch_words.estimate_text(outlook, self._now()) if outlook else "")
         self._write("command", clean(outlook.command.shell()) if outlook else "")
-        self._form.show(self.choices, answer)
+        self._form.show(choices, answer)
         self.refresh_bindings()
 
     def _write(self, name: str, text: object) -> None:
@@ -208,7 +213,7 @@ class LaunchScreen(PlaceScreen):
 
     def _remedy(self) -> Problem | None:
         """The problem of the marked row, else the first that has a remedy to take."""
-        from backends.launch.choices import field_of
+        from backends.launch.form_fields import field_of
 
         problems = [problem for problem in (self._answer.problems if self._answer else ()) if problem.fix]
         marked = self._form.marked
@@ -220,8 +225,8 @@ class LaunchScreen(PlaceScreen):
     def action_remedy(self) -> None:
         from backends.launch.choices import mended
 
-        if (problem := self._remedy()) is not None and problem.fix:
-            self._choices = mended(self.choices, problem.fix)
+        if (problem := self._remedy()) is not None and problem.fix and self._choices is not None:
+            self._choices = mended(self._choices, problem.fix)
             self._look()
 
     def action_launch(self) -> None:

@@ -63,7 +63,7 @@ class LaunchForm(Form):
         self._ascii_only = ascii_only
 
     def compose(self) -> ComposeResult:
-        from backends.launch.choices import MEGATRON_ONLY
+        from backends.launch.form_fields import MEGATRON_ONLY
 
         def entry(name: str, label: str, tip: str) -> Entry:
             row = Entry(name, label, tip, ascii_only=self._ascii_only)
@@ -100,7 +100,8 @@ class LaunchForm(Form):
 
     def show(self, choices: Choices, answer: Answer) -> None:
         """The choices as they are, and beside each what is wrong with it."""
-        from backends.launch.choices import field_of, launcher_of, value_without
+        from backends.launch.choices import launcher_of, value_without
+        from backends.launch.form_fields import field_of
 
         beside: dict[str, Problem] = {}
         for problem in answer.problems:
