@@ -12,7 +12,7 @@ from log_lines import DONE, LOGS, WORLD, arguments, iteration, iterations
 
 from backends.megatron.events import Error, IterationBatch
 from backends.megatron.parser import Parser
-from backends.megatron.record import ITERATION_MS, KEPT, NAMES, SEGMENTS, Record
+from backends.megatron.record import ITERATION_MS, KEPT, NAMES, SEGMENTS, SLICE, Record
 
 
 def record_of(log: bytes | str, chunk: int = 2**20) -> Record:
@@ -22,6 +22,14 @@ def record_of(log: bytes | str, chunk: int = 2**20) -> Record:
         record.apply(parser.feed(data[start : start + chunk]))
     record.apply(parser.finish())
     return record
+
+
+def losses(first: int, count: int) -> IterationBatch:
+    """Iterations with a loss and nothing else."""
+    iterations, nothing = range(first, first + count), [None] * count
+    return IterationBatch(
+        iterations, nothing, nothing, iterations, [10**7] * count, {"lm loss": [1 / i for i in iterations]}
+    )
 
 
 def contents(record: Record) -> dict[str, Any]:
@@ -211,3 +219,19 @@ def test_the_extremes_of_a_long_run_are_in_its_curve() -> None:
     )
     (curve,) = record.curves(ITERATION_MS, buckets=100)
     assert (max(curve.highs), min(curve.lows)) == (50.0, -50.0)
+
+
+def test_a_curve_is_prepared_in_slices_between_which_the_reader_may_go_on() -> None:
+    record, other = Record(), Record()
+    rows = 5 * SLICE + 17
+    for part in (record, other):
+        part.apply([losses(1, rows)])
+    slices = 1
+    while record.prepare("lm loss"):
+        slices += 1
+        record.apply([losses(rows + slices, 1)])
+        other.apply([losses(rows + slices, 1)])
+    assert slices == 5
+    assert record.curves("lm loss") == other.curves("lm loss")
+    assert not record.prepare("lm loss")
+    assert not record.prepare("no such metric")

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.megatron.series import BASE, FACTOR, Column, Pyramid, Series
+from backends.megatron.pyramid import BASE, FACTOR, Pyramid
+from backends.megatron.series import Column, Series
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32) | st.integers(-(2**70), 2**70)
 BATCHES = st.lists(

@@ -101,12 +101,19 @@ def curves_of(
     record: Record, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
 ) -> list[Curve]:
     """`record.curves`, with a window that is in the units of `x`."""
+    while _prepare(record, metric):
+        pass  # whoever reads the log gets its turn in between
     with record.lock:
         if x == "iteration" or start is None or stop is None:
             return record.curves(metric, x=x, start=start, stop=stop, buckets=buckets)
         first, last = _iterations(record, metric, x, start, stop)
         found = record.curves(metric, x=x, start=first, stop=last, buckets=buckets)
     return [within(curve, start, stop) for curve in found]
+
+
+def _prepare(record: Record, metric: str) -> bool:
+    with record.lock:
+        return record.prepare(metric)
 
 
 def _iterations(record: Record, metric: str, x: XAxis, start: float, stop: float) -> tuple[float, float]:
