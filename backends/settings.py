@@ -59,6 +59,7 @@ class MpiSettings:
 
     hostfile: str = ""
     options: tuple[str, ...] = ("--bind-to", "none")  # more options of mpirun
+    silence_minutes: float = 10.0  # without an iteration, after which a run's nodes are asked; 0: never
 
 
 @dataclass(frozen=True, slots=True)

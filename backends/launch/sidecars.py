@@ -119,6 +119,8 @@ def sidecars_of(
         return sidecars
     if plan.kind == "train" and is_tracked(settings.mlflow, os.environ):
         sidecars.append(companion("backends.tracking.mlflow_sidecar", folder, workspace, say))
+    if len(plan.hosts) > 1 and settings.mpi.silence_minutes > 0:
+        sidecars.append(companion("backends.nodes.watch", folder, workspace, say))
     if settings.notify.command:
         sidecars.append(Notifier(folder.name, plan, state, settings.notify, say))
     return sidecars

@@ -12,12 +12,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from backends.nodes.report import ANSWER, CLOCK, NodeReport, read_report
+from backends.nodes.report import CLOCK, NodeReport, read_report
 from backends.runs.processes import MARK, find_process, job_processes
 from backends.text import clean, clean_line
 
@@ -82,63 +82,84 @@ def ask_all(questions: Sequence[Question], limit: float, together: int = TOGETHE
         yield done.get()
 
 
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What a command said until it had said enough, ended, or its time was over (`late`). `ahead` as in `Asked`."""
+
+    output: str
+    status: int | None
+    late: bool
+    ahead: float | None
+    seconds: float
+
+
 def ask(question: Question, limit: float) -> Asked:
     """One node's answer. Never fails, and leaves no process of this machine behind."""
-    began = time.monotonic()
-    mark = f"probe-{secrets.token_hex(8)}"
     try:
-        process = subprocess.Popen(
-            question.argv,
-            cwd=question.cwd,
-            env={**question.env, MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        talk = converse(question, limit, lambda lines: read_report(lines) is not None)
     except OSError as error:
         why = f"{question.argv[0]} cannot be run: {error.strerror or error}."
         return Asked(question.name, None, why, "Load the Open MPI module of this site.", None, 0.0)
+    report = read_report(talk.output.splitlines())
+    if report is not None:
+        return Asked(question.name, report, "", "", talk.ahead, talk.seconds)
+    failure, remedy = explain(question.name, talk.output, talk.status, limit if talk.late else None)
+    return Asked(question.name, None, failure, remedy, None, talk.seconds)
+
+
+def converse(question: Question, limit: float, enough: Callable[[Sequence[str]], bool]) -> Talk:
+    """Run a command until `enough` of its lines are there, its end, or for `limit` s. Raises OSError when it cannot be run.
+
+    What it leaves behind on this machine is ended: of a killed mpirun that may be much.
+    """
+    began = time.monotonic()
+    mark = f"probe-{secrets.token_hex(8)}"
+    process = subprocess.Popen(
+        question.argv,
+        cwd=question.cwd,
+        env={**question.env, MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     leader = find_process(process.pid)
+    pipe = cast("IO[bytes]", process.stdout)
     try:
-        output, ahead = _read(cast("IO[bytes]", process.stdout), began + limit)
+        output, ahead, answered = _read(pipe, began + limit, enough)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(
-                GRACE if ANSWER.search(output) else max(0.0, min(GRACE, began + limit - time.monotonic()))
-            )
+            process.wait(GRACE if answered else max(0.0, min(GRACE, began + limit - time.monotonic())))
         late = process.poll() is None
     finally:
-        cast("IO[bytes]", process.stdout).close()
-        for left in job_processes(leader, mark) if leader else []:
+        pipe.close()
+        for left in job_processes(leader, mark):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(left.pid, signal.SIGKILL)
         process.wait()
-    seconds = time.monotonic() - began
-    report = read_report(output.splitlines())
-    if report is not None:
-        return Asked(question.name, report, "", "", ahead, seconds)
-    failure, remedy = explain(question.name, output, process.returncode, limit if late else None)
-    return Asked(question.name, None, failure, remedy, None, seconds)
+    return Talk(output, process.returncode, late and not answered, ahead, time.monotonic() - began)
 
 
-def _read(pipe: IO[bytes], deadline: float) -> tuple[str, float | None]:
-    """What is printed until the report, the end or the deadline; how far the node's clock is ahead when it says so."""
+def _read(
+    pipe: IO[bytes], deadline: float, enough: Callable[[Sequence[str]], bool]
+) -> tuple[str, float | None, bool]:
+    """What is printed until it is enough, the end or the deadline; how far a node's clock is ahead; whether it was enough."""
     os.set_blocking(pipe.fileno(), False)
-    output, ahead = b"", None
+    output, ahead, answered = b"", None, False
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0 and len(output) < MAX_OUTPUT:
+        while not answered and (left := deadline - time.monotonic()) > 0 and len(output) < MAX_OUTPUT:
             if not selector.select(left):
                 continue
             now = time.time()
             data = os.read(pipe.fileno(), 65536)
-            output += data
-            text = output.decode(errors="replace")
-            if ahead is None and (clock := re.search(CLOCK.pattern, text, re.M)):
-                ahead = float(clock[1]) - now
-            if not data or read_report(text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]):
+            if not data:
                 break
-    return clean(output.decode(errors="replace")), ahead
+            output += data
+            lines = output[: output.rfind(b"\n") + 1].decode(errors="replace").splitlines()
+            if ahead is None and (clock := next(filter(None, map(CLOCK.search, lines)), None)):
+                ahead = float(clock[1]) - now
+            answered = enough(lines)
+    return clean(output.decode(errors="replace")), ahead, answered
 
 
 def explain(name: str, output: str, status: int | None, limit: float | None) -> tuple[str, str]:

@@ -40,6 +40,11 @@ class NodeVerdict:
     name: str
     checks: tuple[Finding, ...]
     seconds: float
+    gpus: int = 0  # how many it has
+
+    @property
+    def reached(self) -> bool:
+        return all(check.name != "reached" for check in self.checks)
 
     @property
     def finding(self) -> Finding:
@@ -67,7 +72,8 @@ def judge(asked: Sequence[Asked], expected: Expected) -> list[NodeVerdict]:
             checks = (Finding("reached", "failed", node.failure, node.remedy),)
         else:
             checks = tuple(_checks(node, node.report, reports, expected))
-        verdicts.append(NodeVerdict(node.name, checks, node.seconds))
+        gpus = len(node.report.gpus or ()) if node.report else 0
+        verdicts.append(NodeVerdict(node.name, checks, node.seconds, gpus))
     return verdicts
 
 

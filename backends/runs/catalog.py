@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.errors import UserError
+from backends.files import read_json
 from backends.runs.folder import DATE, NAME, TIME, RunFolder
 from backends.runs.judgement import Ending, Observation, ending, observe
 from backends.runs.plan import Kind, RunPlan
@@ -105,12 +106,18 @@ def describe(folder: RunFolder) -> RunInfo:
         load=clean_line(plan.load) if plan and plan.load else None,
         reason=clean_line(state.reason) if state.reason else None,
         stopping=clean_line(state.stopping) if state.stopping and not state.over else None,
-        note=note or observation.note or (clean_line(state.note) if state.note and not state.over else None),
+        note=note or observation.note or (None if state.over else _note(folder, state)),
         orphaned=observation.orphaned,
         slurm_job=folder.batch_job(),
         again=clean_line(state.again.words()) if state.again else None,
         again_due=state.again is not None and state.again.due,
     )
+
+
+def _note(folder: RunFolder, state: RunState) -> str | None:
+    """What the supervisor wants known, or whoever asked the nodes."""
+    words = state.note or (read_json(folder.nodes_file) or {}).get("note")
+    return clean_line(words) if isinstance(words, str) and words else None
 
 
 def observation_of(folder: RunFolder, state: RunState) -> Observation:

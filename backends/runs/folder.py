@@ -66,6 +66,11 @@ class RunFolder:
         return self.path / "slurm.json"
 
     @property
+    def nodes_file(self) -> Path:
+        """What is wrong with the nodes, while no iteration comes; not there while all is well."""
+        return self.path / "nodes.json"
+
+    @property
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
 

@@ -13,7 +13,7 @@ from textual.widgets import TextArea
 
 from backends.errors import UserError
 from backends.launch.hostfile import FoundHostfile, parse
-from backends.nodes import resolve, survey
+from backends.nodes import allreduce, resolve, survey
 from backends.nodes.verdicts import NodeVerdict
 from backends.setup.step import Finding
 from backends.workspace import Workspace
@@ -212,3 +212,20 @@ def test_nodes(snap_compare: Any, size: tuple[int, int], monkeypatch: pytest.Mon
         await pilot.pause()
 
     assert snap_compare(app, terminal_size=size, run_before=before)
+
+
+async def test_an_all_reduce_is_tried_after_the_probe_and_stands_below_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "hosts").write_text("node1 slots=8\n")
+    probing(monkeypatch, [GOOD])
+    finding = Finding("all-reduce", "warning", "8 GPUs: 90.0 GB/s [/x]", "Look at node1.")
+    monkeypatch.setattr(allreduce, "tried", lambda *_: finding)
+    app = application(root)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
+        await pilot.press("a")
+        await until(pilot, lambda: "90.0 GB/s [/x]" in shown(app, "#nodes"))
+        await pilot.press("down")
+        assert "Look at node1." in shown(app, "#details")
+    assert app.failures == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from backends.nodes.allreduce import tried
 from backends.nodes.survey import LIMIT, nodes_of, probe
 from backends.nodes.verdicts import NodeVerdict
 from backends.settings import read_settings
@@ -16,6 +17,7 @@ from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
 from backends.text import clean_line
 from backends.workspace import Workspace
+from tui.commands.setup import line
 
 PATH = click.Path(path_type=Path)
 
@@ -28,6 +30,12 @@ PATH = click.Path(path_type=Path)
     "--limit", type=click.FloatRange(1), default=LIMIT, show_default=True, help="Seconds for each node."
 )
 @click.option("--path", "paths", type=PATH, multiple=True, help="A folder that every node must see, too.")
+@click.option(
+    "--all-reduce",
+    "reduce_too",
+    is_flag=True,
+    help="Then add numbers up over all GPUs, in the image: bandwidth, slowest node.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON.")
 @click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
 @click.pass_obj
@@ -36,6 +44,7 @@ def command(
     hostfile: Path | None,
     limit: float,
     paths: tuple[Path, ...],
+    reduce_too: bool,
     as_json: bool,
     check: bool,
 ) -> int:
@@ -53,11 +62,17 @@ def command(
             click.echo(f"\r{len(verdicts)} of {len(nodes.hosts)} have answered", err=True, nl=False)
     if not as_json and sys.stderr.isatty():
         click.echo("\r", err=True, nl=False)
-    if as_json:
-        click.echo(json.dumps([verdict.as_json() for verdict in verdicts]))
-    else:
+    if not as_json:
         click.echo(table(verdicts))
-    return 3 if check and any(v.finding.verdict in ("warning", "failed") for v in verdicts) else 0
+    findings = [verdict.finding for verdict in verdicts]
+    if reduce_too:
+        findings.append(tried(site, nodes, verdicts))
+        if not as_json:
+            click.echo(line(findings[-1]))
+    if as_json:
+        more = [finding.as_json() for finding in findings[len(verdicts) :]]
+        click.echo(json.dumps([*(verdict.as_json() for verdict in verdicts), *more]))
+    return 3 if check and any(f.verdict in ("warning", "failed") for f in findings) else 0
 
 
 def table(verdicts: list[NodeVerdict]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -25,7 +26,7 @@ from tui.widgets.panel import Panel, Span
 if TYPE_CHECKING:
     from backends.nodes.survey import Nodes
     from backends.nodes.verdicts import NodeVerdict
-    from backends.setup.step import Site
+    from backends.setup.step import Finding, Site
     from backends.workspace import Workspace
 
 UNFRAMED = 1 << 16
@@ -48,6 +49,16 @@ class Rows(Panel, can_focus=False):
         return self._spans[:height]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A step of a probe: what the nodes have said so far, and what all of them did together."""
+
+    names: Sequence[str]
+    verdicts: Sequence[NodeVerdict]
+    together: Finding | None
+    over: bool
+
+
 class NodesScreen(PlaceScreen):
     """The text is the user's until ctrl+s; a probe asks the nodes of the text as it stands."""
 
@@ -62,6 +73,7 @@ class NodesScreen(PlaceScreen):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "probe", "probe", id="nodes.probe", tooltip="Ask every node what it has, through mpirun"),
+        Binding("a", "all_reduce", "all-reduce", id="nodes.all_reduce", tooltip="Probe, then add numbers up over all GPUs, in the image"),
         Binding("e", "edit", "edit", id="nodes.edit", tooltip="Into the hostfile; esc leaves it"),
         Binding("ctrl+s", "save", "write it", id="nodes.save", tooltip="Write the hostfile; what was there is kept beside it", priority=True),
         Binding("y", "copy", "copy", id="nodes.copy", tooltip="Copy what the marked node said"),
@@ -75,7 +87,8 @@ class NodesScreen(PlaceScreen):
         self._addresses: Mapping[str, str | None] = {}
         self._asked: frozenset[str] = frozenset()
         self._looking: Bridge[tuple[frozenset[str], Mapping[str, str | None]]] | None = None
-        self._probing: Bridge[tuple[Sequence[str], Sequence[NodeVerdict]]] | None = None
+        self._probing: Bridge[Answer] | None = None
+        self._together: Finding | None = None
         self._names: Sequence[str] = ()
         self._verdicts: Sequence[NodeVerdict] = ()
 
@@ -177,25 +190,39 @@ class NodesScreen(PlaceScreen):
     # The nodes.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "probe":
+        if action in ("probe", "all_reduce"):
             return self._probing is None
         if action == "copy":
             return bool(self._verdicts)
         return True
 
     def action_probe(self) -> None:
+        self._ask(together=False)
+
+    def action_all_reduce(self) -> None:
+        self._ask(together=True)
+
+    def _ask(self, *, together: bool) -> None:
         text, found = self._area.text, self._found
 
-        def items() -> Iterator[tuple[Sequence[str], Sequence[NodeVerdict]]]:
+        def items() -> Iterator[Answer]:
             from backends.nodes.survey import probe
 
             site = self._site()
             nodes = _nodes(site, text, found)
-            yield nodes.names, ()
+            verdicts: Sequence[NodeVerdict] = ()
+            yield Answer(nodes.names, (), None, over=False)
             for verdicts in probe(site, nodes):
-                yield nodes.names, verdicts
+                yield Answer(nodes.names, verdicts, None, over=False)
+            finding = None
+            if together:
+                from backends.nodes.allreduce import tried
 
-        self._names, self._verdicts = (), ()
+                yield Answer(nodes.names, verdicts, nodes_view.trying(len(nodes.names)), over=False)
+                finding = tried(site, nodes, verdicts)
+            yield Answer(nodes.names, verdicts, finding, over=True)
+
+        self._names, self._verdicts, self._together = (), (), None
         listing = self.query_one(Listing)
         listing.empty = " asking mpirun which nodes it takes"
         listing.update([])
@@ -217,11 +244,13 @@ class NodesScreen(PlaceScreen):
         self.refresh_bindings()
         self.mdk.tell_failure(error)
 
-    def _answered(self, answer: tuple[Sequence[str], Sequence[NodeVerdict]]) -> None:
-        self._names, self._verdicts = answer
-        if len(self._verdicts) == len(self._names):
+    def _answered(self, answer: Answer) -> None:
+        self._names, self._verdicts, self._together = answer.names, answer.verdicts, answer.together
+        if answer.over:
             self._probing = None
-        self.query_one(Listing).update(nodes_view.rows(self._names, self._verdicts, glyphs(self.ascii_only)))
+        sign = glyphs(self.ascii_only)
+        listed = nodes_view.rows(self._names, self._verdicts, sign)
+        self.query_one(Listing).update([*listed, *nodes_view.together_row(self._together, self._names, sign)])
         self._show_details()
         self.refresh_bindings()
 
@@ -230,7 +259,10 @@ class NodesScreen(PlaceScreen):
 
     @property
     def _marked(self) -> NodeVerdict | None:
+        """The marked node; all of them together as if they were one."""
         marked = self.query_one(Listing).marked
+        if self._together is not None and marked == nodes_view.TOGETHER:
+            return nodes_view.as_node(self._together)
         return next((verdict for verdict in self._verdicts if verdict.name == marked), None)
 
     def _show_details(self) -> None:

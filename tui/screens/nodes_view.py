@@ -16,7 +16,9 @@ from tui.widgets.panel import Span
 
 if TYPE_CHECKING:
     from backends.nodes.verdicts import NodeVerdict
+    from backends.setup.step import Finding
 
+TOGETHER = "\0all"  # the key of the row for all nodes together: no node is called so
 STYLES = {"ok": "good", "warning": "warning", "failed": "error"}
 FROM = {"asked for": "asked for", "settings": "named in mdk.toml", "site": "the site's", "Slurm": "Slurm's"}
 
@@ -83,6 +85,37 @@ def rows(names: Sequence[str], verdicts: Sequence[NodeVerdict], sign: Glyphs) ->
             spans = ((f" {mark} ", style), (cell(name, width), "text"), (f"  {evidence}", "text"))
         listed.append(ListRow(name, spans))
     return listed
+
+
+def trying(count: int) -> Finding:
+    """What stands in the list while all nodes work together."""
+    from backends.setup.step import Finding
+
+    return Finding("all-reduce", "running", f"adding up over {count} node{'s' * (count != 1)}")
+
+
+def together_row(finding: Finding | None, names: Sequence[str], sign: Glyphs) -> list[ListRow]:
+    if finding is None:
+        return []
+    width = min(max(map(len, names), default=4), 24)
+    mark = {"ok": sign.good, "failed": sign.failed, "running": sign.waiting}.get(finding.verdict, "!")
+    words = clean_line(finding.evidence)
+    return [
+        ListRow(
+            TOGETHER,
+            (
+                (f" {mark} ", STYLES.get(finding.verdict, "dim")),
+                (cell("all", width), "text"),
+                (f"  {finding.name}: {words}", "text"),
+            ),
+        )
+    ]
+
+
+def as_node(finding: Finding) -> NodeVerdict:
+    from backends.nodes.verdicts import NodeVerdict
+
+    return NodeVerdict(TOGETHER, (finding,), 0.0)
 
 
 def details(verdict: NodeVerdict | None, width: int) -> list[list[Span]]:

@@ -1,0 +1,245 @@
+"""Two nodes on one machine (network namespaces, .ci/test-nodes.sh) and the launcher's real mpirun: probed, tried together,
+trained on by the demo in the CPU image; one cut off the network while probing and while training."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.launch.ending import stop_run
+from backends.launch.placement import Placement, placed
+from backends.launch.start import start
+from backends.models.presets import TINY
+from backends.nodes.allreduce import all_reduce, tried
+from backends.nodes.survey import Nodes, nodes_of, probe
+from backends.nodes.verdicts import NodeVerdict
+from backends.runs.catalog import describe
+from backends.runs.checkpoints import read_tracker
+from backends.runs.folder import RunFolder
+from backends.runs.planning import continue_plan, train_plan
+from backends.runs.processes import MARK, marked_processes
+from backends.settings import read_settings
+from backends.setup.programs import RealPrograms
+from backends.setup.step import Site
+from backends.workspace import Workspace
+
+pytestmark = pytest.mark.hpc
+AGENT = Path(__file__).parents[2] / ".ci" / "test-nodes.sh"
+NETWORK = "10.77.0.0/24"
+LIMIT = 90.0  # s
+
+
+def agent(*words: str) -> str:
+    done = subprocess.run(
+        ["bash", str(AGENT), *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[None]:
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("nodes on one machine need root and iproute2")
+    agent("up", "2")
+    yield
+    agent("down")
+
+
+@dataclasses.dataclass
+class Cluster:
+    """A workspace whose settings lead mpirun to the two nodes. `differ` makes a node see something else."""
+
+    root: Path
+    environment: dict[str, str]
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.root)
+
+    def configure(
+        self, *, image: Path | None = None, agent: Path = AGENT, slots: int = 1, more: str = ""
+    ) -> None:
+        hosts = self.root / "hosts"
+        hosts.write_text(f"node1 slots={slots}\nnode2 slots={slots}\n")
+        options = ["--bind-to", "none", "--prtemca", "plm_ssh_agent", str(agent),
+                   "--prtemca", "prte_if_include", NETWORK, "--mca", "btl_tcp_if_include", NETWORK]  # fmt: skip
+        quoted = ", ".join(f'"{word}"' for word in options)
+        picture = f'[image]\npath = "{image}"\n' if image else ""
+        self.workspace.settings.write_text(
+            f'[mpi]\nhostfile = "hosts"\noptions = [{quoted}]\n{more}\n{picture}'
+        )
+
+    def differ(self, node: str, script: str) -> None:
+        folder = self.root / "differ"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{node}.sh").write_text(script)
+        self.environment["TEST_NODES"] = str(folder)
+
+    @property
+    def site(self) -> Site:
+        settings = read_settings(self.workspace.settings)
+        return Site(self.workspace, settings, self.environment, RealPrograms(self.environment))
+
+    def probe(self, limit: float = 20.0) -> dict[str, NodeVerdict]:
+        *_, last = probe(self.site, self.nodes, limit)
+        return {verdict.name: verdict for verdict in last}
+
+    @property
+    def nodes(self) -> Nodes:
+        return nodes_of(self.site, None)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, nodes: None, hpc_environment: dict[str, str]) -> Iterator[Cluster]:
+    environment = {name: value for name, value in hpc_environment.items() if name != MARK}
+    yield Cluster(tmp_path, environment)
+    agent("mend", "node2")
+
+
+def bad(verdict: NodeVerdict) -> list[tuple[str, str]]:
+    return [(check.name, check.evidence) for check in verdict.checks if check.verdict != "ok"]
+
+
+def test_nodes_that_are_alike_are_well_and_say_what_they_have(cluster: Cluster) -> None:
+    image = cluster.root / "image.sif"
+    image.write_bytes(os.urandom(300_000))
+    cluster.configure(image=image)
+    found = cluster.probe()
+    assert {name: [b for b in bad(verdict) if b[0] != "disk"] for name, verdict in found.items()} == {
+        "node1": [],
+        "node2": [],
+    }
+    said = {check.name: check.evidence for check in found["node2"].checks}
+    assert "eth0 10.77.0.12" in said["network"] and said["paths"] == "same folders"
+    assert said["mpi"].startswith("Open MPI ") and said["image"].startswith("same image")
+
+
+def test_another_image_and_another_folder_are_laid_at_the_node_that_has_them(cluster: Cluster) -> None:
+    image, other = cluster.root / "image.sif", cluster.root / "other.sif"
+    image.write_bytes(b"a" * 300_000)
+    other.write_bytes(b"b" * 300_000)
+    cluster.configure(image=image)
+    cluster.differ("node2", f"mount --bind {other} {image}\n")
+    found = cluster.probe()
+    assert "another image of the same size" in dict(bad(found["node2"]))["image"]
+    assert "image" not in dict(bad(found["node1"]))
+    cluster.differ("node2", f"mount -t tmpfs tmpfs {cluster.root}\n")
+    found = cluster.probe()
+    wrong = dict(bad(found["node2"]))
+    assert "another folder" in wrong["paths"] and "no image" in wrong["image"]
+    assert "paths" not in dict(bad(found["node1"]))
+
+
+def test_a_node_cut_off_while_probing_is_named_and_holds_nobody(cluster: Cluster) -> None:
+    cluster.configure()
+    agent("cut", "node2")
+    found = cluster.probe()
+    assert found["node1"].reached and not found["node2"].reached
+    assert found["node2"].finding.remedy
+    finding = tried(cluster.site, cluster.nodes, list(found.values()))
+    assert (finding.verdict, finding.evidence) == ("skipped", "node2 did not answer")
+
+
+def test_a_node_that_is_silent_is_named_after_its_own_time_limit(cluster: Cluster) -> None:
+    silent = cluster.root / "agent.sh"
+    silent.write_text(f'#!/bin/bash\ncase " $* " in *" node2 "*) exec sleep 60 ;; esac\nexec {AGENT} "$@"\n')
+    silent.chmod(0o755)
+    cluster.configure(agent=silent)
+    began, answered = time.monotonic(), dict[str, float]()
+    verdicts: list[NodeVerdict] = []
+    for verdicts in probe(cluster.site, cluster.nodes, 8.0):
+        for verdict in verdicts:
+            answered.setdefault(verdict.name, time.monotonic() - began)
+    assert list(answered) == ["node1", "node2"] and answered["node1"] < 7.5 < answered["node2"] < 20
+    assert verdicts[1].finding.evidence == "No answer within 8 s."
+
+
+def test_all_ranks_add_up_over_both_nodes_in_the_image(cluster: Cluster, cpu_image: Path) -> None:
+    cluster.configure(image=cpu_image)
+    finding = all_reduce(cluster.site, cluster.nodes, gpus=False, limit=LIMIT)
+    assert finding.verdict == "ok", finding
+    assert finding.evidence.startswith("2 processes: ") and "node1 to node2" in finding.evidence
+
+
+def test_without_a_hostfile_mpirun_says_which_nodes_it_takes(cluster: Cluster) -> None:
+    """A default hostfile of the site spans both, and nobody named it."""
+    cluster.configure(slots=2)
+    default = cluster.root / "default-hosts"
+    shutil.copy(cluster.root / "hosts", default)
+    text = cluster.workspace.settings.read_text().replace('hostfile = "hosts"', 'hostfile = "none"')
+    cluster.workspace.settings.write_text(
+        text.replace('"--bind-to"', f'"--hostfile", "{default}", "--bind-to"')
+    )
+    nodes = cluster.nodes
+    assert nodes.source == "mpirun's own allocation"
+    assert [(host.name, host.slots) for host in nodes.hosts] == [("node1", 2), ("node2", 2)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd")
+def test_a_node_cut_off_while_training_is_named_and_the_run_ends_whole(
+    cluster: Cluster, cpu_image: Path
+) -> None:
+    cluster.configure(image=cpu_image, more="silence_minutes = 0.05")
+    workspace, started = cluster.workspace, list[RunFolder]()
+    words = ("--micro-batch-size", "2", "--global-batch-size", "4", "--num-layers", "1", "--log-interval", "1",
+             "--train-iters", "100000", "--save-interval", "100000")  # fmt: skip
+    plan = train_plan("demo", TINY.arguments, words, workspace.checkpoints / "two", launcher="mpirun")
+    plan = placed(plan, workspace, Placement(image=cpu_image))
+    assert (plan.hosts, plan.processes) == (("node1:1", "node2:1"), 2)
+    try:
+        started.append(start(plan, workspace, environment=cluster.environment))
+        trained(started[-1])
+        assert "using world size: 2" in log(started[-1])
+        *_, info = stop_run(started[-1], workspace)
+        assert (info.phase, info.exit_code) == ("finished", 0), log(started[-1])[-3000:]
+        assert read_tracker(workspace.checkpoints / "two").problem is None
+
+        again = continue_plan(workspace, workspace.checkpoints / "two", ())
+        started.append(start(again, workspace, environment=cluster.environment))
+        folder = started[-1]
+        trained(folder)
+        agent("cut", "node2")
+        until(
+            lambda: "node2 does not answer" in (describe(folder).note or ""), f"the note: {describe(folder)}"
+        )
+        assert describe(folder).phase == "running", "mpirun notices nothing"
+        *_, info = stop_run(folder, workspace, now=True)
+        assert info.over and marked(folder) == []
+        assert not folder.nodes_file.exists() or describe(folder).note is None
+    finally:
+        agent("mend", "node2")
+        for pid in [pid for folder in started for pid in marked(folder)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def trained(folder: RunFolder) -> None:
+    until(lambda: (describe(folder).iteration or 0) > 2 or describe(folder).over, "an iteration")
+    assert not describe(folder).over, log(folder)[-3000:]
+
+
+def log(folder: RunFolder) -> str:
+    return folder.log.read_text(errors="replace")
+
+
+def marked(folder: RunFolder) -> list[int]:
+    state = folder.state()
+    return [process.pid for process in marked_processes(state.mark)] if state else []
