@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from backends.megatron.diagnosis import Diagnosis
 from backends.megatron.record import ITERATION_MS, Record
 from backends.megatron.series import Curve
-from backends.runs.lineage import Chapter
+from backends.runs.lineage import Chapter, Descent
 from backends.telemetry.timeline import Timeline
 from tui.screens.monitor_attention import validation_loss
 from tui.widgets.axes import number
@@ -21,6 +22,7 @@ THROUGHPUT = ("throughput per GPU (TFLOP/s/GPU)", "throughput (token/sec)", "tok
 FINE = 512  # buckets in which a stretch of time is looked up
 Item = TypeVar("Item")
 
+LABELS: Mapping[Descent, str] = {"restart": "resumed", "branch": "branch"}
 MARKS = 500  # of one kind that are shown: a plot has no more columns
 
 
@@ -93,7 +95,7 @@ class RunCurves:
                 if index and record.segments:
                     kind = self.past[index - 1].child
                     place = x_of(record, float(record.segments[0].first), x)
-                    found += [Mark(kind, place)] if place is not None else []
+                    found += [Mark(kind, place, label=LABELS[kind])] if place is not None else []
         return found
 
 
@@ -155,7 +157,7 @@ def _marks(record: Record, metric: str, x: XAxis) -> list[Mark]:
     if x == "iteration":
         return found
     placed = [(mark, x_of(record, mark.x, x)) for mark in found]
-    return [Mark(mark.kind, place, mark.y) for mark, place in placed if place is not None]
+    return [replace(mark, x=place) for mark, place in placed if place is not None]
 
 
 def thinned(items: Sequence[Item]) -> list[Item]:

@@ -52,7 +52,8 @@ class CurveSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something to see beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart, branch).
+    """Something to see beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart, branch),
+    with a `label` at its top.
 
     "value" is one without neighbours, of which no line can be drawn.
     """
@@ -60,6 +61,7 @@ class Mark:
     kind: Literal["validation", "checkpoint", "restart", "branch", "value"]
     x: float
     y: float | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

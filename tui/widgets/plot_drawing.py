@@ -58,6 +58,7 @@ def overlay(
             for row in cells:
                 if row[at][0] == " ":
                     row[at] = cell
+            _write(cells[0], at + 1, mark.label)
         elif mark.y is None:
             if cells[-1][at][0] == " ":
                 cells[-1][at] = cell
@@ -66,6 +67,13 @@ def overlay(
     if crosshair is not None and (at := column(crosshair)) is not None:
         for row in cells:
             row[at] = (glyphs["cross"], "focus") if row[at][0] == " " else (row[at][0], "match")
+
+
+def _write(row: list[Span], start: int, text: str) -> None:
+    """Put `text` where nothing is; all of it or none."""
+    place = slice(start, start + len(text))
+    if start + len(text) <= len(row) and all(character == " " for character, _ in row[place]):
+        row[place] = [(character, "dim") for character in text]
 
 
 def with_y_axis(
