@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from backends.runs.checkpoints import linked_folders
 from backends.runs.plan import RunPlan
 from backends.settings import ImageSettings
 from backends.workspace import Workspace
@@ -73,9 +74,13 @@ def container_words(
 
 
 def bound_folders(plan: RunPlan, workspace: Workspace) -> list[str]:
-    """Folders of the host that the job must see at the same path: the workspace, where it saves, loads and reads."""
+    """Folders of the host that the job must see at the same path: the workspace, where it saves, loads and reads.
+
+    A branch loads through a link, from the folder of the run that it leaves.
+    """
     wanted = [workspace.root]
     wanted += [Path(path) for path in (plan.save, plan.load) if path]
+    wanted += linked_folders(Path(plan.load)) if plan.load else []
     wanted += [Path(path).parent for path in _data_files(plan.arguments)]
     return _bound(wanted)
 

@@ -98,6 +98,11 @@ def is_save_folder(folder: Path) -> bool:
         return False
 
 
+def linked_folders(save: Path) -> list[Path]:
+    """The save folders that a branch's links lead to."""
+    return sorted({entry.resolve().parent for entry in _folders(save) if entry.is_symlink()})
+
+
 def checkpoints(save: Path) -> list[Checkpoint]:
     """All checkpoints of one save folder, newest iteration first; also one that only the tracker names."""
     tracker = read_tracker(save)

@@ -14,12 +14,13 @@ from demo_runs import SMALL, run, write_corpus
 from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import problems
+from backends.launch.image import bound_folders
 from backends.launch.resume import resume_problems
 from backends.runs.arguments import value_of
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import train_plan
+from backends.runs.planning import make_branch, train_plan
 from backends.runs.resuming import find_source, loading, resumption
 from backends.runs.schedule_comparison import OVERRIDE
 from backends.runs.state import RunState
@@ -139,6 +140,16 @@ def test_a_branch_is_compared_with_the_checkpoint_that_it_leaves_from(workspace:
     assert found.plan.save == str(workspace.root / "base/2026-11-30/05-00-00")
     assert [p.field for p in resume_problems(found, workspace)] == ["--hidden-size"]
     assert not Path(found.plan.save or "").exists()
+
+
+def test_an_image_sees_what_a_branch_links_to(workspace: Workspace) -> None:
+    """Its base may be on another disk than the workspace."""
+    save = save_of(workspace)
+    branch = workspace.root / "base/2026-11-30/05-00-00"
+    branch.mkdir()
+    make_branch(save, 4, branch)
+    plan = RunPlan("train", "demo", launcher="mpirun", load=str(branch), save=str(branch))
+    assert str(save) in bound_folders(plan, Workspace(workspace.root / "elsewhere"))
 
 
 def test_what_cannot_load_is_a_problem_of_any_plan_that_loads_it(workspace: Workspace) -> None:
