@@ -53,15 +53,13 @@ def check_corpus(
 ) -> Corpus:
     """Read the first `sample` lines (None: all) of a .jsonl. Raises OSError for a file that cannot be read.
 
-    `told` is shown what is known so far after every thousand lines.
+    `told` is shown what is known so far after every thousandth line, if it is a good one.
     """
     corpus = Corpus(str(path), path.stat().st_size)
     for number, line in _lines(path):
         if sample is not None and number > sample:
             break
         corpus.bytes_read += len(line)
-        if number % 1000 == 0:
-            told(corpus)
         problem, text = read_document(line, key)
         if problem:
             corpus.bad_count += 1
@@ -71,6 +69,8 @@ def check_corpus(
         corpus.documents += 1
         corpus.characters += len(text)
         corpus.empty += not text.strip()
+        if number % 1000 == 0:
+            told(corpus)
     else:
         corpus.whole = True
     return corpus
