@@ -19,6 +19,7 @@ from backends.workspace import Workspace
 from tui.appearance import Appearance
 from tui.bridge import Bridge
 from tui.glyphs import plain_key
+from tui.page_actions import show_mlflow, show_tensorboard, stop_pages
 from tui.survival import SurvivingApp
 from tui.themes import THEMES
 
@@ -242,6 +243,13 @@ class MdkApp(SurvivingApp):
                 f"Go to {place.title} ({place.key})",
                 lambda name=place.name: self.action_go(name),
             )
+        yield SystemCommand(
+            "MLflow", "Its pages in a browser: start them, and how to get there", lambda: show_mlflow(self)
+        )
+        yield SystemCommand(
+            "TensorBoard", "The same, of the newest run and its like", lambda: show_tensorboard(self)
+        )
+        yield SystemCommand("Stop pages", "End MLflow's and TensorBoard's pages", lambda: stop_pages(self))
         yield SystemCommand("Keys", "What the keys of this screen do (?)", self.action_help)
         yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
         yield SystemCommand("Quit", "Leave; runs go on (q)", self.action_quit)

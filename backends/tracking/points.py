@@ -69,34 +69,34 @@ class LogPoints:
         return self._rows(self._parser.finish())
 
     def _rows(self, events: list[Event]) -> list[Row]:
+        """In the order of the lines: the parser tells of many iterations at once, and of what stands between them after."""
         self.record.apply(events)
-        rows: list[Row] = []
-        for event in events:
-            if isinstance(event, IterationBatch):
-                rows += self._iterations(event)
-            elif isinstance(event, Validation):
-                step = self._iteration if event.iteration is None else event.iteration
-                named = [(f"{event.set} {name}", value) for name, value in event.values.items()]
-                rows.append(self._row(event.line, named, step))
-            elif isinstance(event, Memory) and event.iteration is not None:
-                place = "memory" if event.rank is None else f"memory/rank {event.rank}"
-                named = [(f"{place}/{name} MiB", value) for name, value in event.values.items()]
-                rows.append(self._row(event.line, named, event.iteration))
-        return [row for row in rows if row.points]
+        found = sorted(_lines(events), key=lambda entry: entry[0])
+        return [row for _, event, i in found if (row := self._row_of(event, i)).points]
 
-    def _iterations(self, batch: IterationBatch) -> Iterator[Row]:
+    def _row_of(self, event: IterationBatch | Validation | Memory, i: int) -> Row:
+        if isinstance(event, IterationBatch):
+            return self._iteration_row(event, i)
+        if isinstance(event, Validation):
+            step = self._iteration if event.iteration is None else event.iteration
+            return self._row(
+                event.line, [(f"{event.set} {n}", value) for n, value in event.values.items()], step
+            )
+        place = "memory" if event.rank is None else f"memory/rank {event.rank}"
+        named = [(f"{place}/{name} MiB", value) for name, value in event.values.items()]
+        return self._row(event.line, named, self._iteration if event.iteration is None else event.iteration)
+
+    def _iteration_row(self, batch: IterationBatch, i: int) -> Row:
         skipped = batch.columns.get(SKIPPED)
-        for i, iteration in enumerate(batch.iterations):
-            stamp = batch.times[i]
-            seconds = seconds_of(stamp) if stamp is not None else None
-            self._pass_time(seconds, batch, i)
-            self._iteration = iteration
-            named = [
-                (name, column[i])
-                for name, column in batch.columns.items()
-                if not (skipped and skipped[i] and column[i] == 0.0 and is_loss(name))  # a mean of nothing
-            ]
-            yield self._row(batch.lines[i], named, iteration)
+        stamp = batch.times[i]
+        self._pass_time(seconds_of(stamp) if stamp is not None else None, batch, i)
+        self._iteration = batch.iterations[i]
+        named = [
+            (name, column[i])
+            for name, column in batch.columns.items()
+            if not (skipped and skipped[i] and column[i] == 0.0 and is_loss(name))  # a mean of nothing
+        ]
+        return self._row(batch.lines[i], named, self._iteration)
 
     def _pass_time(self, seconds: float | None, batch: IterationBatch, i: int) -> None:
         if seconds is not None:
@@ -118,6 +118,16 @@ class LogPoints:
         if name not in self._names and len(self._names) < 10_000:
             self._names[name] = allowed_name(name)
         return self._names.get(name) or allowed_name(name)
+
+
+def _lines(events: list[Event]) -> Iterator[tuple[int, IterationBatch | Validation | Memory, int]]:
+    """(line, event, row in it) of everything that has points."""
+    for event in events:
+        if isinstance(event, IterationBatch):
+            for i, line in enumerate(event.lines):
+                yield line, event, i
+        elif isinstance(event, Validation) or (isinstance(event, Memory) and event.iteration is not None):
+            yield event.line, event, 0
 
 
 def _number(value: float) -> float:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from backends.megatron.alerts import is_main_loss
 from backends.megatron.record import Record
+from backends.runs.picture import Drawn, svg
 from backends.tracking.feed import Batch, Feed
 from backends.tracking.lineage import Subject, cut
-from backends.tracking.loss_picture import loss_picture
 from backends.tracking.points import LogPoints, Point, TelemetryPoints
 from backends.tracking.store import Opened, Status, Store, StoreError
 
 SENT = "mdk.sent"
 CUT, CHANGED, REFUSED = "mdk.cut", "mdk.changed", "mdk.refused"
 LONGEST_TAG = 4000  # characters
-PICTURE = "loss.svg"
+PICTURE, BUCKETS = "loss.svg", 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Tracker:
         for path in self.subject.files:
             if path.is_file():
                 self._store.file(opened.run_id, path)
-        loss = next(filter(is_main_loss, self.record.metrics()), "")
-        if picture := loss_picture(self.record, loss, self.subject.wanted.name):
+        if loss := next(filter(is_main_loss, self.record.metrics()), None):
+            picture = svg(loss, [Drawn(self.subject.wanted.name, self.record.curves(loss, buckets=BUCKETS))])
             self._store.text(opened.run_id, PICTURE, picture)
         newest = max(feed.newest for feed in self._feeds) / 1000
         self._store.status(opened.run_id, status, ended or newest or None)

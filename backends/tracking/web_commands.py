@@ -38,7 +38,7 @@ def tensorboard_command(
     if singularity is None or not image.exists():
         missing = "singularity" if singularity is None else f"image {image}"
         raise UserError(
-            f"There is no TensorBoard here, and no {missing} that has one.",
+            f"There is no {missing} whose TensorBoard could be started{'' if in_image else ', and none in this Python'}.",
             "pip install 'mdk-tui[tensorboard]', or build the image: mdk-tui setup image",
         )
     words = (

@@ -11,7 +11,7 @@ from backends.settings import read_settings
 from backends.tracking.place import tracking_place
 from backends.tracking.web_commands import MLFLOW_PORT, mlflow_command
 from backends.workspace import Workspace
-from tui.commands.web_pages import show, stop_all
+from tui.commands.web_pages import Pages, show, stop_all
 
 
 @click.command()
@@ -34,9 +34,17 @@ def command(workspace: Workspace, stopping: bool, port: int, dry_run: bool, as_j
     if stopping:
         stop_all(workspace, "mlflow", as_json)
         return
+    found = pages(workspace, port)
+    if isinstance(found, Pages):
+        show(workspace, found, dry_run=dry_run, as_json=as_json)
+    else:
+        click.echo(json.dumps({"url": found}) if as_json else f"The runs are at {found}")
+
+
+def pages(workspace: Workspace, port: int = MLFLOW_PORT) -> Pages | str:
+    """What to start; the address where a server has the pages already. Raises UserError."""
     place = tracking_place(read_settings(workspace.settings).mlflow, workspace, os.environ)
     if place.is_server:
-        click.echo(json.dumps({"url": place.shown}) if as_json else f"The runs are at {place.shown}")
-        return
+        return place.shown
     workspace.outputs.mkdir(parents=True, exist_ok=True)
-    show(workspace, "mlflow", place.shown, mlflow_command(place), port=port, dry_run=dry_run, as_json=as_json)
+    return Pages("mlflow", place.shown, mlflow_command(place), port)

@@ -15,7 +15,7 @@ from backends.runs.planning import absolute
 from backends.settings import read_settings
 from backends.tracking.web_commands import TENSORBOARD_PORT, tensorboard_command, tensorboard_folder
 from backends.workspace import Workspace
-from tui.commands.web_pages import show, stop_all
+from tui.commands.web_pages import Pages, show, stop_all
 
 
 @click.command()
@@ -49,15 +49,19 @@ def command(
     if stopping:
         stop_all(workspace, "tensorboard", as_json)
         return
+    show(workspace, pages(workspace, name, shared, in_image, port), dry_run=dry_run, as_json=as_json)
+
+
+def pages(
+    workspace: Workspace, name: str | None, shared: bool, in_image: bool, port: int = TENSORBOARD_PORT
+) -> Pages:
+    """What to start. Raises UserError."""
     logs = logs_of(workspace, name, shared)
     settings = read_settings(workspace.settings).image
-    command_of = tensorboard_command(
-        logs,
-        find_singularity(settings, shutil.which),
-        workspace_image(workspace, settings),
-        in_image=in_image,
+    singularity, image = find_singularity(settings, shutil.which), workspace_image(workspace, settings)
+    return Pages(
+        "tensorboard", str(logs), tensorboard_command(logs, singularity, image, in_image=in_image), port
     )
-    show(workspace, "tensorboard", str(logs), command_of, port=port, dry_run=dry_run, as_json=as_json)
 
 
 def logs_of(workspace: Workspace, name: str | None, shared: bool) -> Path:

@@ -8,6 +8,7 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import click
 
@@ -31,26 +32,39 @@ def how_to_reach(server: WebServer) -> str:
     return f"{server.url} shows {server.shows}\nfrom your own machine: {forward(server.port)}\nthen open {server.url} there"
 
 
-def show(
-    workspace: Workspace,
-    name: str,
-    shows: str,
-    command: Callable[[int], Sequence[str]],
-    *,
-    port: int,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What is to be started: `command` of a port, `port` being the one that is wished for."""
+
+    name: str
+    shows: str
+    command: Callable[[int], Sequence[str]]
+    port: int
+
+
+def started(workspace: Workspace, pages: Pages) -> WebServer:
+    """The server that runs, or a new one. Takes seconds. Raises UserError."""
+    return start(workspace, pages.name, pages.shows, pages.command, port=pages.port, environment=os.environ)
+
+
+def show(workspace: Workspace, pages: Pages, *, dry_run: bool, as_json: bool) -> None:
     """Start the server, or find it, and say where it is. Raises UserError."""
     if dry_run:
-        click.echo(shlex.join(command(port)))
+        click.echo(shlex.join(pages.command(pages.port)))
         return
-    server = start(workspace, name, shows, command, port=port, environment=os.environ)
+    if not running(workspace, pages.name):
+        click.echo(f"starting {pages.name} …", err=True)
+    server = started(workspace, pages)
     if as_json:
-        value = {"url": server.url, "shows": shows, "pid": server.process.pid, "ssh": forward(server.port)}
+        value = {
+            "url": server.url,
+            "shows": server.shows,
+            "pid": server.process.pid,
+            "ssh": forward(server.port),
+        }
         click.echo(json.dumps(value))
     else:
-        click.echo(f"{how_to_reach(server)}\nstop it: mdk-tui {name} --stop")
+        click.echo(f"{how_to_reach(server)}\nstop it: mdk-tui {pages.name} --stop")
 
 
 def stop_all(workspace: Workspace, name: str, as_json: bool) -> None:
