@@ -115,6 +115,18 @@ class ResumeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleSettings:
+    """[samples]: prompts that each training run completes from its checkpoints, beside the training."""
+
+    prompts: tuple[str, ...] = ()  # none: no samples
+    every: int = 0  # iterations between two samples; 0: on each checkpoint
+    tokens: int = 48
+    temperature: float = 0.8
+    greedy: bool = False
+    seed: int = 1234  # the same for all, so that answers differ by the checkpoint alone
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
@@ -126,6 +138,7 @@ class Settings:
     notify: NotifySettings = field(default_factory=NotifySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)
     resume: ResumeSettings = field(default_factory=ResumeSettings)
+    samples: SampleSettings = field(default_factory=SampleSettings)
 
 
 SECTIONS: dict[str, type[Any]] = typing.get_type_hints(Settings)

@@ -39,6 +39,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "track": ("track", "A run or any log into MLflow."),
     "mlflow": ("mlflow", "MLflow's pages: start, reach through SSH, stop."),
     "tensorboard": ("tensorboard", "TensorBoard: start, reach through SSH, stop."),
+    "perplexity": ("perplexity", "How well checkpoints predict a text."),
+    "samples": ("samples", "How answers change over a run's checkpoints."),
     "ask": ("ask", "One completion from a running text server."),
 }
 

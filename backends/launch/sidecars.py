@@ -20,6 +20,9 @@ from backends.telemetry.history import INTERVAL, TelemetryRecorder
 from backends.tracking.place import is_tracked
 from backends.workspace import Workspace
 
+SAMPLER = (
+    "backends.inference.sampler"  # started as a program: inference may use launch, not the other way round
+)
 RESTARTS = 5  # of a companion that fails
 RESTART_PAUSE = 30.0  # s
 
@@ -123,4 +126,6 @@ def sidecars_of(
         sidecars.append(companion("backends.nodes.watch", folder, workspace, say))
     if settings.notify.command:
         sidecars.append(Notifier(folder.name, plan, state, settings.notify, say))
+    if settings.samples.prompts and plan.kind == "train" and plan.save:
+        sidecars.append(companion(SAMPLER, folder, workspace, say))
     return sidecars

@@ -18,6 +18,7 @@ from textual.widgets import Input, Static
 from backends.inference import history
 from backends.inference.history import Turn
 from backends.inference.request import Request
+from backends.inference.servers import label
 from backends.runs.watching import SeenRun
 from backends.settings import PromptSettings
 from tui.glyphs import UNICODE
@@ -179,9 +180,10 @@ def test_who_answers_is_said_in_every_state() -> None:
 
 def test_a_server_says_which_checkpoint_answers() -> None:
     info = dataclasses.replace(SERVER.info, title="tiny (server)", iteration=200)
-    assert prompt_servers.label(info) == "tiny (server, iteration 200)"
+    assert label(info) == "iteration 200 of tiny"
     pinned = dataclasses.replace(info, title="tiny (server, iteration 200)")
-    assert prompt_servers.label(pinned) == "tiny (server, iteration 200)"
+    assert label(pinned) == "iteration 200 of tiny"
+    assert label(dataclasses.replace(info, iteration=None)) == "tiny"
 
 
 def test_an_answer_of_blanks_can_be_seen() -> None:

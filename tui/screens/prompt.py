@@ -121,8 +121,11 @@ class PromptScreen(PlaceScreen):
 
     # Asking.
 
-    def on_prompt_field_send(self) -> None:
-        self.action_send()
+    def on_prompt_field_send(self, message: PromptField.Send) -> None:
+        if message.score:
+            self.action_score()
+        else:
+            self.action_send()
 
     def action_send(self) -> None:
         self.ask(self.field.text, parent=self._made_from)
@@ -276,6 +279,9 @@ class PromptScreen(PlaceScreen):
             Chooser("asked before", listed),
             lambda key: self._write(turns[key].prompt, turns[key].at) if key else None,
         )
+
+    def action_samples(self) -> None:
+        self.files.show_samples()
 
     def action_file(self) -> None:
         self.files.ask_for_file()

@@ -1,4 +1,4 @@
-"""Prompts from a file, asked one after the other, and the questions so far written as Markdown."""
+"""Files of the Prompt screen: prompts asked one after the other, samples while training, answers as Markdown."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ class PromptFiles:
 
     def forget(self) -> None:
         self._queue, self._total = [], 0
+
+    def show_samples(self) -> None:
+        """Those of the newest training run that has some."""
+        from backends.inference.samples import NAME, read
+        from tui.screens.samples import SamplesScreen
+
+        screen = self._screen
+        trained = [seen.info for seen in screen.mdk.runs or () if seen.info.kind == "train"]
+
+        def newest() -> Path | None:
+            return next((info.path for info in trained if (info.path / NAME).exists()), None)
+
+        def show(run: Path | None) -> None:
+            if run is None:
+                why = 'No run has samples: name prompts in mdk.toml before it starts, [samples] prompts = ["Once"].'
+                screen.mdk.tell(why, warning=True)
+            else:
+                name = f"{run.parent.name}/{run.name}"
+                screen.app.push_screen(SamplesScreen(name, lambda: read(run), screen.mdk.tell_failure))
+
+        in_background(screen, newest, show, screen.mdk.tell_failure)
 
     def export(self) -> None:
         from tui.screens.one_line import OneLine

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from backends.inference.connect import connect
 from backends.inference.megatron_api import MegatronClient
+from backends.inference.servers import label
 from backends.settings import PromptSettings
 from tui.glyphs import Glyphs
 from tui.question import Answerer
@@ -78,13 +79,6 @@ def servers_of(runs: Sequence[SeenRun], before: Servers) -> Servers:
         progress=before.progress,
         read=True,
     )
-
-
-def label(info: RunInfo) -> str:
-    """ "gpt3-7b: the recipe (server, iteration 200)"."""
-    if info.iteration is None or f"iteration {info.iteration}" in info.title:
-        return info.title
-    return f"{info.title.removesuffix(')')}, iteration {info.iteration})" if info.title.endswith("(server)") else f"{info.title}, iteration {info.iteration}"  # fmt: skip
 
 
 def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tuple[Span, ...]:

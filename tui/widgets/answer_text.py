@@ -44,9 +44,9 @@ def band(logprob: float | None) -> str:
     return next(style for least, style in BANDS if logprob >= (math.log(least) if least else -math.inf))
 
 
-def answer_text(turn: Turn, sign: Glyphs, view: View = "plain", *, note: str = "") -> Content:
-    """Whatever the answer looks like, it is text. `note`: what to say below it, beside its own figures."""
-    pieces: list[Piece] = []
+def answer_text(turn: Turn, sign: Glyphs, view: View = "plain", *, head: str = "", note: str = "") -> Content:
+    """Whatever the answer looks like, it is text. `head`: a line above it; `note`: what to say beside its figures."""
+    pieces: list[Piece] = [(f"{clean(head)}\n", "$text-primary")] if head else []
     if not turn.scored:
         pieces.append((clean(turn.prompt), DIM))
     pieces += _answer(turn, view)
@@ -60,11 +60,9 @@ def side_by_side(turns: Sequence[Turn], sign: Glyphs, view: View = "plain") -> l
     """The answers to one question. Of several each says who gave it; of two scores of a text, which is the better."""
     scores = [likelihood(turn.tokens) for turn in turns] if all(turn.scored for turn in turns) else []
     judged = verdict(scores) if not any(turn.error for turn in turns) else ""
-    notes = [(turn.answered_by if len(turns) > 1 else "", judged) for turn in turns]
-    between = f" {sign.dot} "
     return [
-        answer_text(turn, sign, view, note=between.join(filter(None, note)))
-        for turn, note in zip(turns, notes, strict=True)
+        answer_text(turn, sign, view, head=turn.answered_by if len(turns) > 1 else "", note=judged)
+        for turn in turns
     ]
 
 

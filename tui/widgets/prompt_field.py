@@ -28,7 +28,14 @@ class PromptField(TextArea):
             super().__init__()
 
     class Send(Message):
-        """What stands in the field is to be asked."""
+        """What stands in the field is to be asked; `score`: only how likely it is.
+
+        The field takes these keys itself: as the application's they would come before letters typed just before them.
+        """
+
+        def __init__(self, *, score: bool = False) -> None:
+            self.score = score
+            super().__init__()
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(show_line_numbers=False, soft_wrap=True, id=id)
@@ -36,12 +43,14 @@ class PromptField(TextArea):
         self.enter_sends = False
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key not in ("enter", "ctrl+j"):
+        if event.key not in ("enter", "ctrl+j", "ctrl+l"):
             await super()._on_key(event)
             return
         event.stop()
         event.prevent_default()
-        if (event.key == "enter") == self.enter_sends:
+        if event.key == "ctrl+l":
+            self.post_message(self.Send(score=True))
+        elif (event.key == "enter") == self.enter_sends:
             self.post_message(self.Send())
         else:
             self.replace("\n", *self.selection)

@@ -1,0 +1,68 @@
+"""`samples.jsonl` of a run: the same prompts completed from each of its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+NAME = "samples.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One prompt completed from the checkpoint of `iteration`. `at`: s since the epoch.
+
+    `mean` is the mean log-probability of a token of the continuation. `skipped` says why there is none.
+    """
+
+    at: float
+    iteration: int
+    prompt: str = ""
+    continuation: str = ""
+    mean: float | None = None
+    skipped: str = ""
+
+
+def append(run: Path, samples: Sequence[Sample]) -> None:
+    """Raises OSError."""
+    lines = "".join(json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in samples)
+    with (run / NAME).open("ab") as file:
+        file.write(lines.encode(errors="replace"))
+
+
+def read(run: Path) -> list[Sample]:
+    """In the order in which they were written; lines that are none are passed over."""
+    try:
+        lines = (run / NAME).read_bytes().splitlines()
+    except OSError:
+        return []
+    return [sample for line in lines if (sample := _sample(line)) is not None]
+
+
+def prompts_of(samples: Sequence[Sample]) -> list[str]:
+    """Each prompt once, in the order of the settings."""
+    return list(dict.fromkeys(sample.prompt for sample in samples if not sample.skipped))
+
+
+def of_prompt(samples: Sequence[Sample], prompt: str) -> list[Sample]:
+    """Its completions, and what was skipped, by iteration; of one that was sampled twice the later."""
+    found = {sample.iteration: sample for sample in samples if sample.skipped or sample.prompt == prompt}
+    return [found[iteration] for iteration in sorted(found)]
+
+
+def _sample(line: bytes) -> Sample | None:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    known = cast("dict[str, Any]", value)
+    texts = {name: known.get(name, "") for name in ("prompt", "continuation", "skipped")}
+    at, iteration, mean = (known.get(name) for name in ("at", "iteration", "mean"))
+    if type(iteration) is not int or not isinstance(at, int | float) or not all(isinstance(t, str) for t in texts.values()):  # fmt: skip
+        return None
+    return Sample(at=float(at), iteration=iteration, mean=mean if isinstance(mean, float) else None, **texts)

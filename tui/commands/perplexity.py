@@ -1,0 +1,137 @@
+"""`mdk-tui perplexity FILE`: how well checkpoints predict a text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from backends.errors import UserError
+from backends.inference.likelihood import Likelihood
+from backends.inference.perplexity import WINDOW, Progress, measure
+from backends.inference.prompts_file import read_text, read_texts
+from backends.inference.readiness import until_ready
+from backends.inference.request import TextClient
+from backends.inference.servers import clients, label, text_servers
+from backends.inference.serving import serve_plan, served
+from backends.launch.ending import stop_run
+from backends.launch.start import start
+from backends.runs.planning import free_port
+from backends.text import clean_line
+from backends.workspace import Workspace
+from tui.commands.prompt_options import URLS
+
+WHAT = (
+    "Each window is scored as the beginning of a document, every token once: comparable between checkpoints measured "
+    "so, a little higher than with a sliding window. Bits per byte compare different tokenizers too."
+)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@URLS
+@click.option(
+    "--checkpoint",
+    "folders",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Serve this dated folder, or one iter_N in it, for as long as it takes. May be repeated.",
+)
+@click.option(
+    "--window", type=click.IntRange(16), default=WINDOW, show_default=True, help="Characters at a time."
+)
+@click.option("--documents", type=click.IntRange(1), help="Only the first so many documents.")
+@click.option("--json", "as_json", is_flag=True, help="One object a checkpoint.")
+@click.pass_obj
+def command(
+    workspace: Workspace,
+    file: Path,
+    urls: tuple[str, ...],
+    folders: tuple[Path, ...],
+    window: int,
+    documents: int | None,
+    as_json: bool,
+) -> int:
+    """Perplexity and bits per byte of FILE ("-": standard input; .jsonl: the text of each line is a document).
+
+    Measured through running servers, or through servers that are started on checkpoints and ended again.
+    """
+    texts = _texts(file)[:documents]
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(_served(workspace, folder)) for folder in folders]
+        if urls or not folders:
+            asked += clients(workspace, urls)
+        last = _follow(asked, texts, window, quiet=as_json)
+        names = {info.address: label(info) for info in text_servers(workspace) if info.address}
+    if as_json:
+        for client, score in zip(asked, last.scores, strict=True):
+            click.echo(json.dumps(_object(client.url, score, last)))
+    else:
+        _print(asked, names, last, window)
+    return 0
+
+
+def _texts(file: Path) -> list[str]:
+    if str(file) == "-":
+        return [sys.stdin.buffer.read().decode(errors="replace")]
+    return read_texts(file) if file.suffix in (".jsonl", ".json") else [read_text(file)]
+
+
+@contextlib.contextmanager
+def _served(workspace: Workspace, given: Path) -> Iterator[TextClient]:
+    """A text server on one checkpoint, a run like any other, that is ended afterwards."""
+    save, iteration, _ = served(workspace, given)
+    folder = start(serve_plan(workspace, save, port=free_port(), iteration=iteration), workspace)
+    try:
+        *_, address = until_ready(folder, workspace)
+        yield clients(workspace, (f"{address}/api",))[0]
+    finally:
+        for _ in stop_run(folder, workspace):
+            pass
+
+
+def _follow(asked: Sequence[TextClient], texts: Sequence[str], window: int, *, quiet: bool) -> Progress:
+    """The last word; how far it is on the way, in a terminal."""
+    shown = sys.stderr.isatty() and not quiet
+    last: Progress | None = None
+    for last in measure(asked, texts, window):
+        if shown:
+            click.echo(
+                f"\rdocument {last.documents} of {len(texts)}, window {last.windows}", nl=False, err=True
+            )
+    if shown:
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if last is None:
+        raise UserError("There is no text to measure.", "Give a file that is not empty.", status=2)
+    return last
+
+
+def _object(url: str, score: Likelihood, last: Progress) -> dict[str, Any]:
+    return {
+        "url": url,
+        "perplexity": score.perplexity,
+        "bits_per_byte": score.bits_per_byte,
+        "tokens": score.tokens,
+        "nats": score.nats,
+        "bytes": score.size,
+        "documents": last.documents,
+        "windows": last.windows,
+        "window": last.window,
+    }
+
+
+def _print(asked: Sequence[TextClient], names: Mapping[str, str], last: Progress, window: int) -> None:
+    click.echo(f"{'PERPLEXITY':>10}  {'BITS/BYTE':>9}  {'TOKENS':>8}  SERVER")
+    for client, score in zip(asked, last.scores, strict=True):
+        figures = f"{score.perplexity:>10.4g}  {score.bits_per_byte or 0:>9.4f}  {score.tokens:>8,}"
+        click.echo(f"{figures}  {clean_line(client.url, 200)}  {names.get(client.url, '')}".rstrip())
+    shorter = f" (a model took no more than {last.window})" if last.window < window else ""
+    click.echo(
+        f"\n{last.documents} documents in {last.windows} windows of up to {last.window} characters{shorter}."
+    )
+    click.echo(WHAT)

@@ -1,0 +1,63 @@
+"""`mdk-tui samples [RUN]`: how the answers to the same prompts change over a run's checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+
+import click
+
+from backends.errors import UserError
+from backends.inference.samples import NAME, Sample, of_prompt, prompts_of, read
+from backends.runs.catalog import find_run, run_folders
+from backends.runs.folder import RunFolder
+from backends.text import clean_line
+from backends.workspace import Workspace
+
+NEWEST = 50  # runs that are looked at for samples
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One object a sample.")
+@click.pass_obj
+def command(workspace: Workspace, run: str | None, as_json: bool) -> int:
+    """Print the samples of RUN (default: the newest that has some), by prompt and iteration.
+
+    Prompts are named in mdk.toml, [samples]; each training run then completes them from its checkpoints.
+    """
+    folder = find_run(workspace, run) if run else _newest(workspace)
+    found = read(folder.path)
+    if not found:
+        raise UserError(
+            f"{folder.name} has no samples (yet).",
+            'Name prompts in mdk.toml before a run starts: [samples] prompts = ["Once upon a time"]',
+        )
+    if as_json:
+        for sample in found:
+            click.echo(json.dumps(asdict(sample)))
+    else:
+        click.echo("\n\n".join(_lines(found, shutil.get_terminal_size().columns)))
+    return 0
+
+
+def _newest(workspace: Workspace) -> RunFolder:
+    for folder in islice(run_folders(workspace), NEWEST):
+        if (folder.path / NAME).exists():
+            return folder
+    return find_run(workspace, None)
+
+
+def _lines(found: Sequence[Sample], width: int) -> list[str]:
+    """One block a prompt, one line an iteration, cut to `width`."""
+    blocks: list[str] = []
+    for prompt in prompts_of(found) or [""]:
+        rows = [clean_line(prompt, width)] if prompt else []
+        for sample in of_prompt(found, prompt):
+            said = f"(none: {sample.skipped})" if sample.skipped else sample.continuation
+            rows.append(clean_line(f"{sample.iteration:>9,}  {said}", width))
+        blocks.append("\n".join(rows))
+    return blocks
