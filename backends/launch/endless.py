@@ -46,10 +46,10 @@ class HungLauncher:
         if quiet < QUIET or now < self._looked + LOOK:
             return None
         self._looked = now
-        ranks = [p for p in self.processes() if p != self.job.leader and self.name(p.pid) not in LAUNCHERS]
-        if ranks:
+        names = {self.name(process.pid) for process in self.processes() if process != self.job.leader}
+        if names - LAUNCHERS:
             return None
-        if self.remote:
+        if self.remote or "ssh" in names:  # a hostfile of the site may have led mpirun to other nodes
             return AFTER_END if signs.ended and quiet >= QUIET_ELSEWHERE else None
         return AFTER_END if signs.ended else AFTER_RANKS
 

@@ -48,6 +48,15 @@ def nodes_of(site: Site, hostfile: Path | None) -> Nodes:
     return Nodes(parse(found.text).hosts, found.name, found)
 
 
+def named_nodes(words: Sequence[str]) -> Nodes:
+    """Those of a plan, each as `mpirun --host` takes it."""
+    text = "".join(
+        f"{name}{f' slots={slots}' if slots else ''}\n"
+        for name, _, slots in (w.partition(":") for w in words)
+    )
+    return Nodes(parse(text).hosts, "the plan", FoundHostfile("asked for", None, text))
+
+
 def allocation_command(site: Site, major: int) -> tuple[str, ...]:
     """One process a node of whatever mpirun takes by default: it shows the slots, and each node says its name."""
     display = ("--display", "alloc") if major >= 5 else ("--display-allocation",)

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.files import hold_lock, write_json
-from backends.launch.hostfile import parse
-from backends.nodes.survey import Nodes, Survey
+from backends.nodes.survey import Survey, named_nodes
 from backends.nodes.verdicts import Expected, NodeVerdict, judge
 from backends.runs.folder import RunFolder
 from backends.settings import read_settings
@@ -92,8 +91,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     settings = read_settings(workspace.settings)
     site = Site(workspace, settings, os.environ, RealPrograms(os.environ))
-    hosts = parse("".join(f"{host.partition(':')[0]}\n" for host in folder.plan().hosts)).hosts
-    survey = Survey(site, Nodes(hosts, "the run's plan"), paths=())
+    survey = Survey(site, named_nodes(folder.plan().hosts), paths=())
 
     def ask() -> list[NodeVerdict]:
         answers = {answer.name: answer for answer in survey.ask()}

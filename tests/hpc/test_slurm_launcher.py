@@ -56,7 +56,6 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 MpiDefault=none

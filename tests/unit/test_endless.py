@@ -35,8 +35,8 @@ from backends.runs.signs import Signs
 from backends.runs.state import JobExit, RunState
 from backends.workspace import Workspace
 
-WRAPPER, MPIRUN, DAEMON, RANK = (Process(pid, 1, 1) for pid in (1, 2, 3, 4))
-NAMES = {1: "python3", 2: "mpirun", 3: "prted", 4: "python"}
+WRAPPER, MPIRUN, DAEMON, RANK, SSH = (Process(pid, 1, 1) for pid in (1, 2, 3, 4, 5))
+NAMES = {1: "python3", 2: "mpirun", 3: "prted", 4: "python", 5: "ssh"}
 DONE = Signs(working=True, ended=True)
 
 
@@ -56,6 +56,9 @@ def test_of_ranks_on_other_nodes_only_the_log_is_believed() -> None:
     assert hung(MPIRUN, remote=True).look(DONE, QUIET, 0.0) is None
     assert hung(MPIRUN, remote=True).look(DONE, QUIET_ELSEWHERE, 0.0) == AFTER_END
     assert hung(MPIRUN, remote=True).look(Signs(working=True), QUIET_ELSEWHERE, 0.0) is None
+    assert hung(MPIRUN, SSH).look(Signs(working=True), QUIET_ELSEWHERE, 0.0) is None, (
+        "ssh leads to another node"
+    )
 
 
 def test_processes_are_looked_at_seldom() -> None:

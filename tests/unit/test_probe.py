@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,17 @@ from backends.nodes import node_program
 from backends.nodes.asking import Asked, Question, ask, ask_all, explain
 from backends.nodes.node_shell import SCRIPT
 from backends.nodes.report import Gpu, ImageSample, Interface, NodeReport, read_report
-from backends.nodes.survey import nodes_of, read_allocation, survey
-from backends.nodes.verdicts import Expected, judge
+from backends.nodes.survey import Nodes, nodes_of, read_allocation, survey
+from backends.nodes.verdicts import Expected, NodeVerdict, judge
+from backends.runs.plan import RunPlan
 from backends.runs.processes import marked_processes
 from backends.settings import Settings
 from backends.setup.programs import Answer
-from backends.setup.step import Site
+from backends.setup.step import Finding, Site
 from backends.setup.versions import read_mpi_version
 from backends.workspace import Workspace
+from tui.commands import probe as probe_command
+from tui.commands.probe import check_nodes
 
 MPI = read_mpi_version("mpirun (Open MPI) 5.0.5")
 H100 = Gpu("NVIDIA H100 80GB HBM3", 81559, 4, "550.54")
@@ -327,3 +331,35 @@ def test_the_token_is_there_only_while_it_is_asked_for(tmp_path: Path) -> None:
         assert asking.token in command
         assert asking.expected().slots == {"n1": 8}
     assert not Path(asking.token).exists()
+
+
+# Before a launch.
+
+
+def answers_of(monkeypatch: pytest.MonkeyPatch, *verdicts: NodeVerdict) -> list[list[str]]:
+    """A probe that finds `verdicts`; whom it was asked about."""
+    asked: list[list[str]] = []
+
+    def probed(site: Site, nodes: Nodes) -> Iterator[list[NodeVerdict]]:
+        asked.append([host.word for host in nodes.hosts])
+        yield list(verdicts)
+
+    monkeypatch.setattr(probe_command, "probe", probed)
+    return asked
+
+
+def test_nothing_is_started_where_a_node_would_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = NodeVerdict("n1", (Finding("gpus", "ok", "8 × H100"),), 1.0)
+    old = NodeVerdict("n2", (Finding("image", "failed", "another image", "Copy it."),), 1.0)
+    plan = RunPlan("train", "megatron", launcher="mpirun", hosts=("n1:8", "n2"))
+    asked = answers_of(monkeypatch, good, old)
+    with pytest.raises(UserError, match="n2 would stop it") as caught:
+        check_nodes(plan, Workspace(tmp_path))
+    assert caught.value.remedy == "Copy it." and asked == [["n1:8", "n2"]]
+    slow = NodeVerdict("n2", (Finding("clock", "warning", "3 s slow", "chrony"),), 1.0)
+    answers_of(monkeypatch, good, slow)
+    check_nodes(plan, Workspace(tmp_path))
+    with pytest.raises(UserError, match="has no nodes to ask"):
+        check_nodes(dataclasses.replace(plan, launcher="slurm"), Workspace(tmp_path))

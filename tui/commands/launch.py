@@ -22,6 +22,7 @@ from backends.runs.resuming import loading
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.placement_options import placement_options
+from tui.commands.probe import check_nodes
 from tui.commands.resume_text import go_on
 from tui.commands.run_text import launch, megatron_arguments, now, print_dry_run
 
@@ -41,6 +42,12 @@ from tui.commands.run_text import launch, megatron_arguments, now, print_dry_run
     type=click.Path(path_type=Path),
     help="Begin with this checkpoint: a save folder, its base, or iter_N.",
 )
+@click.option(
+    "--probe",
+    "probe_first",
+    is_flag=True,
+    help="Ask every node first; start nothing where one would stop it.",
+)
 @click.option("--edit", is_flag=True, help="Change the command in your editor before it is started.")
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
@@ -54,6 +61,7 @@ def command(
     accelerate: Accelerate,
     base: Path | None,
     load: Path | None,
+    probe_first: bool,
     edit: bool,
     dry_run: bool,
     as_json: bool,
@@ -86,6 +94,8 @@ def command(
     if dry_run:
         print_dry_run(plan, workspace, as_json=as_json, gpus=gpus)
     else:
+        if probe_first:
+            check_nodes(plan, workspace)
         launch(plan, workspace, as_json=as_json, gpus=gpus)
     return 0
 

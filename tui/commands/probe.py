@@ -9,9 +9,11 @@ from pathlib import Path
 
 import click
 
+from backends.errors import UserError
 from backends.nodes.allreduce import tried
-from backends.nodes.survey import LIMIT, nodes_of, probe
+from backends.nodes.survey import LIMIT, named_nodes, nodes_of, own_allocation, probe
 from backends.nodes.verdicts import NodeVerdict
+from backends.runs.plan import RunPlan
 from backends.settings import read_settings
 from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
@@ -73,6 +75,20 @@ def command(
         more = [finding.as_json() for finding in findings[len(verdicts) :]]
         click.echo(json.dumps([*(verdict.as_json() for verdict in verdicts), *more]))
     return 3 if check and any(f.verdict in ("warning", "failed") for f in findings) else 0
+
+
+def check_nodes(plan: RunPlan, workspace: Workspace) -> None:
+    """Ask the nodes that `plan` names, else those that mpirun takes. Raises UserError when one would stop the run."""
+    if plan.launcher != "mpirun":
+        raise UserError(f"The launcher {plan.launcher} has no nodes to ask.", "Leave --probe out.", status=2)
+    site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
+    nodes = named_nodes(plan.hosts) if plan.hosts else own_allocation(site)
+    *_, verdicts = probe(site, nodes)
+    findings = [verdict.finding for verdict in verdicts]
+    if any(finding.verdict != "ok" for finding in findings):
+        click.echo(table(verdicts), err=True)
+    if bad := next((finding for finding in findings if finding.verdict == "failed"), None):
+        raise UserError(f"Nothing was started: {bad.name} would stop it. {bad.evidence}", bad.remedy)
 
 
 def table(verdicts: list[NodeVerdict]) -> str:
