@@ -27,10 +27,10 @@ REFUSED_PROXY = "Check http_proxy and https_proxy: the address, the port, and wh
 
 ROWS: tuple[tuple[str, str, str], ...] = (
     (r"No space left on device|Disk quota exceeded|not enough space|Not enough room", "The disk or the quota is full.", "Make room; for an image set APPTAINER_TMPDIR to a larger disk. Then run the step again."),
-    (r"407 Proxy Authentication|Proxy CONNECT aborted|Received HTTP code 40\d from proxy|proxyconnect|ProxyError|The proxy", "The proxy refused.", REFUSED_PROXY),
+    (r"407 Proxy Authentication|Proxy CONNECT aborted|Received HTTP code 40\d from proxy|proxyconnect|ProxyError", "The proxy refused.", REFUSED_PROXY),
     (r"Could not resolve proxy", "The proxy of https_proxy is unknown here.", REFUSED_PROXY),
-    (r"[Cc]ould not resolve host|Temporary failure (?:in name resolution|resolving)|Network is unreachable|Name or service not known|no such host|dial tcp", "This machine does not reach that host.", "{offline} " + PROXY),
-    (r"Failed to connect to|[Cc]onnection timed out|Connection refused|ReadTimeout|i/o timeout", "The host does not answer.", PROXY + " {offline}"),
+    (r"could not resolve host|Temporary failure (?:in name resolution|resolving)|Network is unreachable|Name or service not known|no such host", "This machine does not reach that host.", "{offline} " + PROXY),
+    (r"Failed to connect to|connection timed out|connection refused|ReadTimeout|i/o timeout", "The host does not answer.", PROXY + " {offline}"),
     (r"Remote branch (\S+) not found", "The repository has no such branch.", "Check the branch, or name another mirror."),
     (r"Authentication failed|could not read Username", "The repository asks for a login.", "Check its address, or use another mirror."),
     (r"does not appear to be a git repository|repository '.*' (?:does not exist|not found)", "There is no repository at that address.", "Check the address: mdk.toml, [megatron] repository, or --repository."),
@@ -39,7 +39,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     (r"user namespace|unprivileged_userns_clone|clone\(CLONE_NEWUSER", "This kernel does not let you make user namespaces.", "Ask the administrator, or build the image elsewhere and copy it here."),
     (r"build target '([^']+)' already exists", "The image is there already.", "Move it away to build another; a finished image is not overwritten."),
     (r"unknown flag: --build-arg|build arguments? .* not (?:used|defined)|unused build arg", "This singularity, or the definition file, knows no such build argument.", "Use Apptainer 1.2 or SingularityCE 4 or newer, and a definition with an %arguments section."),
-    (r"while making image from oci registry|unable to (?:pull|fetch)|toomanyrequests|UNAUTHORIZED|unauthorized", "The base image could not be fetched.", "Check the network and, for private images, `singularity remote login`. {offline}"),
+    (r"while making image from oci registry|unable to (?:pull|fetch)|toomanyrequests|UNAUTHORIZED", "The base image could not be fetched.", "Check the network and, for private images, `singularity remote login`. {offline}"),
+    (r"could not parse reference|invalid reference format", "The name of the base image cannot be read.", "Mend the From: line of the definition file, such as host/name:tag."),
     (r"while performing build: .*packer|conveyor failed", "The base of the image could not be fetched or unpacked.", "Read the lines above; often the network, the proxy or the disk."),
     (r"while running engine|while running %post section|failed to execute %post", "A command of the image's %post section failed.", "Read the lines above its last `+` line; mend the definition file."),
     (r"could not open image", "The image is not there.", "Build it first: mdk-tui setup image."),
@@ -47,10 +48,10 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     (r"json\.decoder\.JSONDecodeError", "A line of the corpus is not JSON.", "mdk-tui setup data --whole names the bad lines; mend them."),
     (r"KeyError: '(\w+)'", "A document lacks the key that is read.", "Every line needs it: mend the corpus, or name another key in mdk.toml: [data] key."),
     (r"is missing: it is written last", "The preprocessing ended without an index, whatever its status said: a worker of it failed.", "Read what it printed above; mend that, then run the step again."),
-    (r"hunk FAILED|Hunk #\d+ FAILED", "The file was edited, so the patch does not fit.", "git diff shows the edits; undo them, or apply the patch by hand."),
+    (r"hunk failed|hunk #\d+ failed", "The file was edited, so the patch does not fit.", "git diff shows the edits; undo them, or apply the patch by hand."),
     (r"after resolving the conflicts|error: could not apply|your local changes would be overwritten", "The commit does not fit the clone as it is.", "git status shows the conflict; `git cherry-pick --abort` takes it back."),
     (r"Permission denied|Read-only file system", "Something could not be written.", "The line above names it: check its owner and permissions."),
-    (r"Killed|signal 9|Out of memory", "The system killed the command, most likely for memory.", "Use fewer workers, or a machine with more memory."),
+    (r"\bkilled\b|signal 9\b|out of memory", "The system killed the command, most likely for memory.", "Use fewer workers, or a machine with more memory."),
 )  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def explain(lines: Iterable[str], status: int, program: str = "") -> Explanation
         said = text[text.index(f"hint: {hints[-1]}") - 1]
         return Explanation(said, _named(hints[-1], "download"))
     for pattern, message, remedy in ROWS:
-        if any(re.search(pattern, line) for line in text):
+        if any(re.search(pattern, line, re.IGNORECASE) for line in text):  # Go's words are in lower case
             return Explanation(message, _named(remedy, program))
     words = [line.strip() for line in text if line.strip()]
     said = f": {words[-1]}" if words else ""
