@@ -72,17 +72,20 @@ def again_prospect(workspace: Workspace, folder: RunFolder) -> Prospect:
     from datetime import datetime
 
     from backends.launch.again import again_plan, saves_first, start_again
+    from backends.launch.commands import problems
     from backends.runs.catalog import describe
     from backends.settings import read_settings
 
-    plan = again_plan(folder, workspace, datetime.now())
     saves = saves_first(folder, describe(folder))
+    plan = again_plan(folder, workspace, datetime.now(), saves=saves)
     stop_words = shell_command(workspace, "stop", folder.name, *(() if saves else ("--now",)))
-    goes_on = saves or (plan.load is not None and plan.load == plan.save)
+    goes_on = plan.load is not None and plan.load == plan.save
     then = shell_command(workspace, "resume", plan.save or "") if goes_on else f"sh {folder.command}"
     prospect = prospect_of(workspace, plan, "stop and start again", f"{stop_words} && {then}")
+    if saves:  # what it will load is not there yet
+        prospect = replace(prospect, problems=tuple(problems(replace(plan, load=None), workspace)))
     limit = 60 * read_settings(workspace.settings).stop.limit_minutes
-    return replace(prospect, start=lambda: start_again(folder, workspace, limit=limit))
+    return replace(prospect, start=lambda: start_again(folder, workspace, plan, saves=saves, limit=limit))
 
 
 def ask_again(app: MdkApp, info: RunInfo) -> None:

@@ -26,12 +26,15 @@ def saves_first(folder: RunFolder, info: RunInfo) -> bool:
     return bool(info.iteration) and withheld(folder.plan(), state.signs if state else Signs()) is None
 
 
-def again_plan(folder: RunFolder, workspace: Workspace, now: datetime) -> RunPlan:
-    """What goes on from the run's checkpoint, or begins as it did, in a dated folder of its own. Raises UserError."""
+def again_plan(folder: RunFolder, workspace: Workspace, now: datetime, *, saves: bool) -> RunPlan:
+    """What goes on from the run's checkpoint (also one that its stop will save), or begins as it did, in a dated folder
+    of its own. Raises UserError."""
     plan = folder.plan()
     if plan.kind != "train" or plan.save is None:
         return plan
     save = Path(plan.save)
+    if saves:
+        return dataclasses.replace(plan, load=plan.save, command=(), parent=folder.name)
     if read_tracker(save).problem is None:
         return continue_plan(workspace, save, ())
     if plan.load is not None or not NAME.fullmatch(f"{save.parent.name}/{save.name}"):
@@ -44,17 +47,18 @@ def again_plan(folder: RunFolder, workspace: Workspace, now: datetime) -> RunPla
 def start_again(
     folder: RunFolder,
     workspace: Workspace,
-    now: Callable[[], datetime] = datetime.now,
+    plan: RunPlan,
     *,
+    saves: bool,
     limit: float = DEFAULT_LIMIT,
     begin: Callable[[RunPlan, Workspace], RunFolder] = start,
 ) -> RunFolder:
-    """Stop the run, saving where that makes sense, wait until nothing of it is left, and start it again.
+    """Stop the run, wait until nothing of it is left, and start `plan`, its `again_plan` with the same `saves`.
 
-    `limit`: s for it to save and exit. Blocks. Raises UserError; a stop that was asked for goes on.
+    `limit`: s for it to save and exit. Blocks. Raises UserError, also where nothing was saved that was to be; a stop
+    that was asked for goes on.
     """
-    info = describe(folder)
-    if not info.over:
-        for _ in stop_run(folder, workspace, now=not saves_first(folder, info), limit=limit):
+    if not describe(folder).over:
+        for _ in stop_run(folder, workspace, now=not saves, limit=limit):
             pass
-    return begin(again_plan(folder, workspace, now()), workspace)
+    return begin(plan, workspace)

@@ -31,12 +31,14 @@ from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import Resumption, loading
 from backends.workspace import Workspace
 
+NO_IMAGE = "none"
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
     """`texts` by the names of FLAGS and of the fields below; "" and a missing one: as the preset has it.
 
-    More texts: launcher, gpus (a number or a list), hosts (a hostfile), save (a base), load (a checkpoint), mlflow (an
+    More texts: launcher, gpus (a number or a list), hosts (a hostfile), image (a .sif, or none), save (a base), load (a checkpoint), mlflow (an
     address), more (Megatron's arguments), less (flags of the preset that are taken away). `accelerations` holds those
     that are to differ from the preset, `recompute` a kind of recomputation.
     """
@@ -114,11 +116,14 @@ def plan_of(
     launcher = launcher_of(choices)
     gpus = gpus_of(choices.text("gpus"))
     base = Path(choices.text("save")).expanduser() if choices.text("save") else workspace.checkpoints
+    image = choices.text("image")
     hosts = Path(choices.text("hosts")) if choices.text("hosts") else None
     wish = Placement(
         launcher=launcher,
         gpus=None if choices.demo else gpus,
         processes=len(gpus) if choices.demo and gpus else None,
+        image=Path(image) if image and image != NO_IMAGE else None,
+        in_image=image != NO_IMAGE,
         no_home=choices.no_home,
         hostfile=hosts,
     )

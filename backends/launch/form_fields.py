@@ -29,7 +29,7 @@ MEGATRON_ONLY = frozenset(
 FIELD_OF = {flag: name for name, flag in FLAGS.items()}
 # What else a problem may be about, and the field beside which it is shown.
 BESIDE: Mapping[str, str] = {
-    "gpus": "gpus", "processes": "gpus", "launcher": "launcher", "trainer": "preset", "image": "launcher",
+    "gpus": "gpus", "processes": "gpus", "launcher": "launcher", "trainer": "preset", "image": "image",
     "save": "save", "load": "load", "hosts": "hosts", "--vocab-file": "tokenizer", "--merge-file": "tokenizer",
     "--mock-data": "data", "--max-position-embeddings": "sequence",
     **{flag: choice.name for choice in ACCELERATIONS for flag in choice.flags},
@@ -38,11 +38,11 @@ BESIDE: Mapping[str, str] = {
 }  # fmt: skip
 DEFAULTS: Mapping[str, str] = {
     "tensor": "1", "pipeline": "1", "context": "1", "split": DEFAULT_SPLIT, "tokenizer": "GPT2BPETokenizer",
-    "hosts": "none", "save": "outputs/checkpoints", "load": "none: a new start",
+    "hosts": "none", "image": "the workspace's", "save": "outputs/checkpoints", "load": "none: a new start",
     "data": "PREFIX, or WEIGHT PREFIX ...", "more": "--flag value ...", "less": "--flag ...", "gpus": "all, or 4, or 0,1",
     "mlflow": "as MLFLOW_TRACKING_URI says",
 }  # fmt: skip
-DEMO_DEFAULTS: Mapping[str, str] = {"gpus": "1 process", "data": "the help of Python"}
+DEMO_DEFAULTS: Mapping[str, str] = {"image": "none", "gpus": "1 process", "data": "the help of Python"}
 
 
 def field_of(problem_field: str) -> str:

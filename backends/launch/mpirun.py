@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -51,7 +52,7 @@ class Mpirun:
             message = f"{plan.processes} processes for {len(plan.gpus)} GPUs: Megatron-LM needs one GPU each."
             fix = {"processes": (str(len(plan.gpus)),)}
             problems.append(Problem("error", "gpus", message, f"Give --np {len(plan.gpus)}.", fix))
-        problems += [*_check_slots(plan), *self._check_image(plan, workspace)]
+        problems += [*_check_slots(plan), *_check_demo(plan), *self._check_image(plan, workspace)]
         return problems + (_check_scripts(plan, workspace) if plan.trainer != "demo" else [])
 
     def _check_image(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
@@ -134,6 +135,16 @@ def _check_slots(plan: RunPlan) -> list[Problem]:
         )
         return [Problem("warning", "hosts", message, f"Give --np {sum(slots)}, or another --hostfile.")]
     return []
+
+
+def _check_demo(plan: RunPlan) -> list[Problem]:
+    """Ranks of the demo talk through mpi4py, which its image has."""
+    if plan.trainer != "demo" or plan.processes == 1 or plan.image or importlib.util.find_spec("mpi4py"):
+        return []
+    remedy = "Name an image that has it (singularity/cpu.def): --image CPU.sif. Or: pip install mpi4py"
+    return [
+        Problem("error", "image", "Ranks of the demo talk through mpi4py, which this Python lacks.", remedy)
+    ]
 
 
 def _demo_words(plan: RunPlan) -> list[str]:

@@ -14,7 +14,6 @@ from backends.files import write_json
 from backends.megatron.folding import Folder
 from backends.megatron.record import Record
 from backends.models.presets import TINY
-from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.planning import train_plan
 from backends.runs.processes import find_process, this_machine
@@ -70,12 +69,10 @@ def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
     assert anew.shell.endswith(f"stop 2026-11-30/05-00-00 --now && sh {folder.command}")
     assert "05-00-00 " not in anew.command, "it saves elsewhere"
     save = workspace.checkpoints / "2026-11-30/05-00-00"
-    (save / "iter_0000050").mkdir()
-    (save / TRACKER).write_text("50")
     folder.write_state(state(iteration=60))
     goes_on = again_prospect(workspace, folder)
     assert goes_on.shell.endswith(f"stop 2026-11-30/05-00-00 && mdk-tui -w {tmp_path} resume {save}")
-    assert f"--load {save}" in goes_on.command
+    assert f"--load {save}" in goes_on.command and goes_on.problems == (), "its stop will save there"
 
 
 async def test_a_key_asks_before_it_does(tmp_path: Path) -> None:

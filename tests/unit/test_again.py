@@ -11,8 +11,9 @@ import pytest
 from scripted_jobs import PROGRAM, TRAINER, clean_up, scripted, state_of, wait_for, wait_for_phase
 
 from backends.files import write_json
-from backends.launch.again import again_plan, start_again
+from backends.launch.again import again_plan, saves_first, start_again
 from backends.launch.start import start
+from backends.runs.catalog import describe
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.plan import RunPlan
@@ -38,6 +39,12 @@ def begin(plan: RunPlan, workspace: Workspace) -> RunFolder:
     return start(plan, workspace, program=PROGRAM)
 
 
+def again(folder: RunFolder, workspace: Workspace) -> RunFolder:
+    saves = saves_first(folder, describe(folder))
+    plan = again_plan(folder, workspace, NOW, saves=saves)
+    return start_again(folder, workspace, plan, saves=saves, begin=begin)
+
+
 def run(workspace: Workspace, program: str = TRAINER) -> RunFolder:
     save = workspace.checkpoints / "2026-11-30/05-00-00"
     plan = dataclasses.replace(scripted(program), save=str(save))
@@ -51,7 +58,7 @@ def test_before_the_first_iteration_nothing_is_saved_and_all_begins_anew(
 ) -> None:
     flood = "import time\nprint('training ...', flush=True)\ntime.sleep(60)"
     started.append(run(workspace, flood))
-    started.append(start_again(started[0], workspace, lambda: NOW, begin=begin))
+    started.append(again(started[0], workspace))
     first, second = (folder.plan() for folder in started)
     assert wait_for_phase(started[0], "failed", "finished").over
     assert second.save != first.save and second.load is None and second.arguments == first.arguments
@@ -64,10 +71,20 @@ def test_what_has_trained_saves_and_goes_on(workspace: Workspace, started: list[
     wait_for(lambda: state_of(started[0]).iteration)
     (save / "iter_0000009").mkdir(parents=True)
     (save / TRACKER).write_text("9")
-    started.append(start_again(started[0], workspace, lambda: NOW, begin=begin))
+    started.append(again(started[0], workspace))
     assert "successfully saved" in started[0].log.read_text() and state_of(started[0]).phase == "finished"
-    again = started[1].plan()
-    assert (again.load, again.save, again.parent) == (str(save), str(save), started[0].name)
+    plan = started[1].plan()
+    assert (plan.load, plan.save, plan.parent) == (str(save), str(save), started[0].name)
+
+
+def test_a_checkpoint_from_before_is_gone_on_from_when_nothing_new_was_learned(workspace: Workspace) -> None:
+    save = workspace.checkpoints / "2026-11-30/05-00-00"
+    (save / "iter_0000009").mkdir(parents=True)
+    (save / TRACKER).write_text("9")
+    folder = create_run_folder(workspace.runs, NOW)
+    write_json(folder.plan_file, dataclasses.replace(scripted(TRAINER), save=str(save)).as_json())
+    plan = again_plan(folder, workspace, NOW, saves=False)
+    assert plan.load == plan.save == str(save)
 
 
 def test_an_edited_command_saves_elsewhere_too(workspace: Workspace) -> None:
@@ -76,5 +93,5 @@ def test_an_edited_command_saves_elsewhere_too(workspace: Workspace) -> None:
     Path(save).mkdir(parents=True)
     folder = create_run_folder(workspace.runs, NOW)
     write_json(folder.plan_file, plan.as_json())
-    again = again_plan(folder, workspace, NOW)
-    assert again.command == ("x", f"--save={again.save}") and again.save != plan.save
+    anew = again_plan(folder, workspace, NOW, saves=False)
+    assert anew.command == ("x", f"--save={anew.save}") and anew.save != plan.save

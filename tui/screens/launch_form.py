@@ -23,6 +23,7 @@ ENTRIES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     ("where", (
         ("gpus", "GPUs", "How many, or which: 4 or 0,1,2,3"),
         ("hosts", "hostfile", "Nodes, one a line: NAME slots=GPUS"),
+        ("image", "image", "Run inside this .sif; none: without"),
     )),
     ("batch and parallel sizes", (
         ("tensor", "tensor par.", "--tensor-model-parallel-size: GPUs that share each layer"),
