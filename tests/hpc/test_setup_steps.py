@@ -203,7 +203,10 @@ def test_an_image_that_is_there_is_not_overwritten(site: Site, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("base", "words"),
-    [("host.invalid/x:1", "does not reach that host"), ("127.0.0.1:9/x:1", "does not answer")],
+    [
+        ("host.invalid/pytorch:24.08", "does not reach that host"),
+        ("127.0.0.1:9/pytorch:24.08", "does not answer"),
+    ],
 )
 def test_a_base_that_cannot_be_fetched(base: str, words: str, site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=words) as refused:
