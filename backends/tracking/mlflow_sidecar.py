@@ -44,12 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not hold_lock(folder.path / LOCK):
         sys.exit(0)  # another program is at it
     os.nice(10)  # training comes first
-    os.chdir(workspace.root)  # a relative path in the address of a database begins there
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.set())
-    settings = read_settings(workspace.settings).mlflow
-    place = tracking_place(settings, workspace, os.environ)
     try:
+        settings = read_settings(workspace.settings).mlflow
+        place = tracking_place(settings, workspace, os.environ)
         complete = track_run(
             folder, workspace, place, MlflowStore(place), stopped, patience=60 * settings.patience_minutes
         )

@@ -15,11 +15,14 @@ from log_lines import arguments, iteration, iterations
 
 from backends.errors import UserError
 from backends.files import write_json
+from backends.launch import sidecars
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
+from backends.runs.state import RunState
 from backends.settings import MlflowSettings
 from backends.telemetry.readings import GpuReading, HostReading, Snapshot
 from backends.telemetry.wire import encode
+from backends.tracking import place
 from backends.tracking.lineage import cut, git_commit, subject_of_log, subject_of_run
 from backends.tracking.mlflow_sidecar import track_run
 from backends.tracking.place import Place, is_tracked, tracking_place
@@ -215,9 +218,9 @@ def test_a_metric_that_is_refused_costs_itself_alone(tmp_path: Path):
 
 def test_tracking_json_tells_how_far_it_came(tmp_path: Path):
     folder, workspace = run_of(tmp_path, iterations(1, 5))
-    place = Place("http://user:secret@server:5000", "Megatron-LM")
+    server = Place("http://user:secret@server:5000", "Megatron-LM")
     stopped = threading.Event()
-    assert track_run(folder, workspace, place, FakeStore(), stopped, patience=0.0, ended=lambda: ENDED)
+    assert track_run(folder, workspace, server, FakeStore(), stopped, patience=0.0, ended=lambda: ENDED)
     written = json.loads(folder.tracking.read_text())
     assert written["complete"] and written["address"] == "http://server:5000"
     assert written["sent"] == len(points_of(iterations(1, 5)))
@@ -307,6 +310,23 @@ def test_the_environment_decides_before_the_settings(tmp_path: Path):
     assert tracking_place(settings, workspace, environment) == Place("http://b", "two")
 
 
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        ("mlruns", "{root}/mlruns"),
+        ("sqlite:///runs.db", "sqlite:///{root}/runs.db"),
+        ("sqlite:////data/runs.db", "sqlite:////data/runs.db"),
+        ("postgresql+psycopg2://host/db", "postgresql+psycopg2://host/db"),
+        ("file:/data/mlruns", "file:/data/mlruns"),
+        ("databricks", "databricks"),
+        ("/data/mlruns", "/data/mlruns"),
+    ],
+)
+def test_a_relative_path_begins_at_the_workspace(tmp_path: Path, uri: str, wanted: str):
+    found = tracking_place(MlflowSettings(), Workspace(tmp_path), {"MLFLOW_TRACKING_URI": uri})
+    assert found.uri == wanted.format(root=tmp_path)
+
+
 def test_it_can_be_switched_off():
     assert not is_tracked(MlflowSettings(enabled=False), {})
     assert not is_tracked(MlflowSettings(), {"MDK_MLFLOW": "0"})
@@ -330,3 +350,39 @@ def test_a_log_without_a_loss_has_no_picture(tmp_path: Path):
     store = FakeStore()
     assert sent(folder, workspace, store)
     assert "loss.svg" not in store.files
+
+
+# The companion.
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "environment", "wanted"),
+    [
+        ("train", "", {"MDK_MLFLOW": ""}, ["backends.tracking.mlflow_sidecar"]),
+        ("train", "[mlflow]\nenabled = false\n", {"MDK_MLFLOW": ""}, []),
+        ("train", "", {"MDK_MLFLOW": "0"}, []),
+        ("serve", "", {"MDK_MLFLOW": ""}, []),
+    ],
+)
+def test_every_run_that_trains_has_a_companion_unless_that_is_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, settings: str, environment: dict[str, str], wanted: list[str]
+):  # fmt: skip
+    folder, workspace = run_of(tmp_path, kind=kind)
+    workspace.settings.write_text(settings)
+    begun: list[str] = []
+
+    class Begun:
+        def __init__(self, module: str, *others: object) -> None:
+            begun.append(module)
+
+        def close(self, final: RunState) -> None:
+            pass
+
+    monkeypatch.setattr(sidecars, "companion", Begun)
+    monkeypatch.setattr(place, "has_mlflow", lambda: True)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    made = sidecars.sidecars_of(folder, folder.plan(), workspace, RunState(), print)
+    for sidecar in made:
+        sidecar.close(RunState())
+    assert begun == wanted
