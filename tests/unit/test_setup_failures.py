@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from fake_setup import FakePrograms, fake_site, says
 
 from backends.errors import UserError
@@ -27,6 +29,7 @@ from backends.setup.runner import run_actions
 from backends.setup.step import Action, Choices, Site
 from backends.setup.workspace_step import GB, WorkspaceStep, write_refused
 from backends.workspace import Workspace
+from tui.commands.data import command as data_command
 
 pytestmark = pytest.mark.skipif(
     shutil.which("git") is None or shutil.which("patch") is None, reason="there is no git or no patch"
@@ -261,6 +264,18 @@ def test_the_whole_check_prints_progress_and_every_bad_line(tmp_path: Path) -> N
     )  # fmt: skip
     assert done.returncode == 1 and "checked 14000 of 14004 bytes, 1000 documents" in done.stdout
     assert "line 1001 is not JSON" in done.stdout and "1,000 documents, 0 empty, 1 bad lines" in done.stdout
+
+
+def test_a_corpus_is_described_and_previewed_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"text": "\\u001b]52;c;aGk=\\u0007first"}\n{"txt": 1}\n{"text": ""}\n')
+    run = CliRunner().invoke(data_command, [str(file), "--preview", "1", "--check"], standalone_mode=False)
+    assert run.return_value == 3
+    assert "bad lines   1" in run.output and "empty       1" in run.output
+    assert "line 2 has no key 'text'" in run.output and run.output.endswith("document 1\nfirst\n")
+    said = CliRunner().invoke(data_command, [str(file), "--json"], standalone_mode=False)
+    about = json.loads(said.output)
+    assert (about["documents"], about["bad_count"], about["whole"]) == (2, 1, True)
 
 
 def test_a_preprocessing_without_index_is_not_a_success(tmp_path: Path) -> None:

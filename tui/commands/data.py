@@ -1,4 +1,4 @@
-"""`mdk-tui data PREFIX`: documents, tokens, dtype, and whether the files are whole."""
+"""`mdk-tui data PREFIX`: documents, tokens, dtype, and whether the files are whole; of a .jsonl, what it would give."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ import click
 
 from backends.errors import UserError
 from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
-from backends.text import clean_line
+from backends.setup.jsonl import check_corpus
+from backends.setup.jsonl import preview as preview_of
+from backends.text import clean, clean_line
+
+SAMPLE = 1000  # lines
 
 
 @click.command()
-@click.argument("prefix", type=click.Path(path_type=Path))
+@click.argument("prefix", metavar="PREFIX|FILE.jsonl", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--check", is_flag=True, help="Exit 3 when the data set is not complete.")
-def command(prefix: Path, as_json: bool, check: bool) -> int:
+@click.option("--check", is_flag=True, help="Exit 3 when the data set is not complete, or a line is bad.")
+@click.option("--key", default="text", show_default=True, help="Of a .jsonl: where a document's text is.")
+@click.option("--whole", is_flag=True, help="Of a .jsonl: read all of it, not a sample.")
+@click.option("--preview", type=click.IntRange(0), default=0, help="Of a .jsonl: show so many documents.")
+def command(prefix: Path, as_json: bool, check: bool, key: str, whole: bool, preview: int) -> int:
     """Documents, tokens and dtype of a preprocessed data set, and whether it is complete, from the .idx header.
 
-    PREFIX is the value of --data-path: the path without .bin and .idx.
+    PREFIX is the value of --data-path: the path without .bin and .idx. Of a .jsonl: good and bad lines of its beginning.
     """
+    if prefix.suffix == ".jsonl" and prefix.is_file():
+        return _corpus(prefix, key, None if whole else SAMPLE, preview, as_json, check)
     found = read_indexed_dataset(find_prefix(prefix))
     if found.size is None and found.sequences is None and not as_json:
         raise UserError(
@@ -38,3 +47,32 @@ def command(prefix: Path, as_json: bool, check: bool) -> int:
         click.echo(f"{'dtype':<12}{found.dtype or 'unknown'}")
         click.echo(f"{'complete':<12}{'yes' if found.complete else f'no: {found.reason}'}")
     return 3 if check and not found.complete else 0
+
+
+def _corpus(path: Path, key: str, sample: int | None, documents: int, as_json: bool, check: bool) -> int:
+    try:
+        found = check_corpus(path, key, sample)
+        texts = preview_of(path, key, documents)
+    except OSError as error:
+        raise UserError(
+            f"{clean_line(str(path))} cannot be read: {error.strerror}.", "Check its permissions."
+        ) from None
+    if as_json:
+        about = {**asdict(found), "estimated_documents": found.estimated_documents, "preview": texts}
+        click.echo(json.dumps(about))
+        return 3 if check and found.bad_count else 0
+    number = found.estimated_documents
+    rows = {
+        "file": clean_line(str(path)),
+        "read": "all of it" if found.whole else f"a sample of {found.documents + found.bad_count:,} lines",
+        "documents": "unknown" if number is None else f"{number:,}" if found.whole else f"about {number:,}",
+        "empty": f"{found.empty:,}",
+        "bad lines": f"{found.bad_count:,}",
+    }
+    for name, value in rows.items():
+        click.echo(f"{name:<12}{value}")
+    for bad in found.bad:
+        click.echo(f"line {bad.number} {clean_line(bad.problem)}")
+    for at, text in enumerate(texts, 1):
+        click.echo(f"\ndocument {at}\n{clean(text)}")
+    return 3 if check and found.bad_count else 0

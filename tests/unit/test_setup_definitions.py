@@ -1,0 +1,121 @@
+"""The definition files of mdk-tui: without the faults that its lint knows, and their shell sections run, with stand-ins for what is large."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from fake_setup import FakePrograms, fake_site, says
+
+from backends.resources import resource_folder
+from backends.settings import ImageSettings, Settings
+from backends.setup.definition_lint import lint
+from backends.setup.image_step import ImageStep, definition
+
+NAMES = ("pytorch.def", "cpu.def")
+
+
+def text(name: str) -> str:
+    return (resource_folder("singularity") / name).read_text()
+
+
+def section(name: str, title: str) -> str:
+    """The shell of one section, with the default build arguments put in."""
+    found = re.search(rf"^%{title}\n(.*?)(?=^%|\Z)", text(name), re.M | re.S)
+    assert found is not None
+    return re.sub(r"{{ (\w+) }}", lambda match: arguments(name)[match[1]], found[1])
+
+
+def arguments(name: str) -> dict[str, str]:
+    found = re.search(r"^%arguments\n(.*?)(?=^%)", text(name), re.M | re.S)
+    assert found is not None
+    lines = [line.strip() for line in found[1].splitlines()]
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_our_own_definitions_have_none_of_the_known_faults(name: str) -> None:
+    assert lint(text(name)) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_build_argument_has_a_default_and_is_used(name: str) -> None:
+    assert set(re.findall(r"{{ (\w+) }}", text(name))) == set(arguments(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_shell_sections_can_be_parsed(name: str) -> None:
+    for title in re.findall(r"^%(post|setup|environment|test)$", text(name), re.M):
+        subprocess.run(["bash", "-n"], input=section(name, title), text=True, check=True, timeout=20)
+
+
+def stand_in(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """curl that brings a tiny source, make and pip that write down how they were called."""
+    source = tmp_path / "openmpi-5.0.5"
+    source.mkdir()
+    stand_in(source, "configure", f'echo "configure $*" >> {tmp_path}/calls')
+    shutil.make_archive(str(tmp_path / "source"), "gztar", tmp_path, source.name)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    stand_in(
+        folder, "curl", f'echo "curl $*" >> {tmp_path}/calls; cp {tmp_path}/source.tar.gz openmpi.tar.gz'
+    )
+    stand_in(folder, "make", f'echo "make $*" >> {tmp_path}/calls')
+    stand_in(folder, "pip", f'echo "pip $* OPAL_PREFIX=$OPAL_PREFIX MPICC=$MPICC" >> {tmp_path}/calls')
+    return folder
+
+
+def run_post(folder: Path, tools: Path) -> subprocess.CompletedProcess[bytes]:
+    """%post of the real image, with its prefix below `folder`: nothing of this machine is found or changed by it."""
+    script = section("pytorch.def", "post").replace("/opt/openmpi", str(folder / "prefix"))
+    return subprocess.run(
+        ["sh", "-c", script], env={"PATH": f"{tools}:/usr/bin:/bin", "TMPDIR": str(folder)},
+        check=False, capture_output=True, timeout=30,
+    )  # fmt: skip
+
+
+def test_the_images_post_section_builds_open_mpi_and_installs_pinned_packages(
+    tmp_path: Path, tools: Path
+) -> None:
+    assert run_post(tmp_path, tools).returncode == 0
+    curl, configure, make, install, packages, mpi4py = (tmp_path / "calls").read_text().splitlines()
+    assert curl.endswith("https://download.open-mpi.org/release/open-mpi/v5.0/openmpi-5.0.5.tar.gz")
+    assert f"--prefix={tmp_path}/prefix " in configure and "--with-cuda=/usr/local/cuda" in configure
+    assert "--with-ucx=/opt/hpcx/ucx" in configure
+    assert (make, install) == ("make -j 8", "make install")
+    requirements = [word for word in packages.split() if "==" in word]
+    assert len(requirements) == 8 and f"OPAL_PREFIX={tmp_path}/prefix" in packages
+    assert f"MPICC={tmp_path}/prefix/bin/mpicc" in mpi4py and "--no-binary mpi4py mpi4py==4.0.0" in mpi4py
+    assert not list(tmp_path.glob("tmp.*")), "the source is not left in the image"
+
+
+def test_a_source_that_cannot_be_fetched_ends_the_build(tmp_path: Path, tools: Path) -> None:
+    stand_in(tools, "curl", "exit 6")
+    assert run_post(tmp_path, tools).returncode == 6 and not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ours_are_named_without_their_path(tmp_path: Path, name: str) -> None:
+    here = fake_site(tmp_path, settings=Settings(image=ImageSettings(definition=name)))
+    assert definition(here) == resource_folder("singularity") / name
+    (tmp_path / name).write_text("Bootstrap: scratch\n")
+    assert definition(here) == tmp_path / name, "a user's own comes first"
+
+
+def test_only_the_pytorch_image_follows_the_hosts_open_mpi(tmp_path: Path) -> None:
+    programs = FakePrograms(["singularity", "mpirun"], {"mpirun --version": says("mpirun (Open MPI) 5.0.7")})
+    (tmp_path / "outputs/Megatron-LM").mkdir(parents=True)
+    for name, follows in (("pytorch.def", True), ("cpu.def", False)):
+        settings = Settings(image=ImageSettings(definition=name))
+        build, _ = ImageStep().actions(fake_site(tmp_path, programs, settings))
+        assert ("OPENMPI=5.0.7" in build.argv) is follows
