@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 
+from backends.errors import UserError
+from backends.runs.catalog import run_folders
 from backends.telemetry.collector import Collector
 from backends.telemetry.readings import GpuReading
+from backends.workspace import Workspace
 
+HERE = ("local", "mpirun")  # launchers whose jobs run on this machine, among others
 LOOK = 8.0  # s that the driver may take to answer
-FREE = 0.05  # a GPU with at most this share of its memory in use is nobody's
+IDLE = 2**30  # bytes; a GPU with no more in use is nobody's
+NEWEST = 50  # runs that are asked which GPUs they hold
 
 
 def gpu_readings() -> Sequence[GpuReading]:
@@ -31,12 +37,28 @@ def roomiest(readings: Sequence[GpuReading], count: int) -> tuple[int, ...] | No
     return tuple(sorted(index for _, index in chosen))
 
 
-def unused(readings: Sequence[GpuReading], count: int) -> tuple[int, ...] | None:
-    """The first `count` GPUs that nobody uses; None where there are fewer."""
+def unused(readings: Sequence[GpuReading], count: int, held: Collection[int] = ()) -> tuple[int, ...] | None:
+    """The first `count` GPUs that nobody uses and no run holds; None where there are fewer.
+
+    A driver does not always tell the processes of other containers, and a small model hardly fills a large GPU: so what
+    runs of the workspace hold is left out whatever the driver says.
+    """
     free = [
         gpu.index
         for gpu in readings
-        if gpu.memory_total and gpu.memory_used is not None and gpu.memory_used <= FREE * gpu.memory_total
-        and not gpu.processes
+        if gpu.memory_used is not None and gpu.memory_used <= IDLE and not gpu.processes and gpu.index not in held
     ]  # fmt: skip
     return tuple(free[:count]) if len(free) >= count else None
+
+
+def held_by_runs(workspace: Workspace) -> set[int]:
+    """The GPUs of this machine that the workspace's runs use, or will in a moment."""
+    held: set[int] = set()
+    for folder in islice(run_folders(workspace), NEWEST):
+        try:
+            state, plan = folder.state(), folder.plan()
+        except UserError:
+            continue
+        if (state is None or not state.over) and plan.trainer != "demo" and plan.launcher in HERE:
+            held |= set(range(plan.processes) if plan.gpus is None else plan.gpus)
+    return held

@@ -19,7 +19,7 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.files import hold_lock
 from backends.inference.brief_server import brief_server
-from backends.inference.free_gpus import gpu_readings, unused
+from backends.inference.free_gpus import HERE, gpu_readings, held_by_runs, unused
 from backends.inference.likelihood import likelihood
 from backends.inference.request import Request, TextClient, complete
 from backends.inference.samples import Sample, append, read
@@ -35,7 +35,6 @@ from backends.workspace import Workspace
 
 LOOK = 2.0  # s between two looks at the tracker file
 NICENESS = 10  # the training comes first
-LOCAL = ("local", "mpirun")  # launchers whose servers run on this machine
 
 
 def due(iteration: int, last: int | None, every: int) -> bool:
@@ -65,7 +64,7 @@ class Sampler:
 
     def _server(self, iteration: int) -> RunPlan:
         """Raises UserError where there is no room for it."""
-        if self.plan.launcher not in LOCAL:
+        if self.plan.launcher not in HERE:
             raise UserError(f"Under {self.plan.launcher} no server can be started beside the run.")
         inside = Placement(image=Path(self.plan.image)) if self.plan.image else Placement(in_image=False)
         plan = serve_plan(
@@ -79,7 +78,7 @@ class Sampler:
         )
         if plan.trainer == "demo":
             return plan
-        gpus = unused(self.look(), plan.processes)
+        gpus = unused(self.look(), plan.processes, held_by_runs(self.workspace))
         if gpus is None:
             raise UserError(f"It needs {plan.processes} of the GPUs, and so many are not free.")
         return dataclasses.replace(plan, gpus=gpus)

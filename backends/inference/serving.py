@@ -81,10 +81,18 @@ def serve_plan(
         gpus=gpus,
         parent=writer.name if writer else None,
     )
-    plan = placed(plan, workspace, wish)
+    plan = _here(placed(plan, workspace, wish), wish)
     if trainer == "server" and gpus is None and not plan.hosts:
         plan = dataclasses.replace(plan, gpus=roomiest(look(), plan.processes))
     return plan
+
+
+def _here(plan: RunPlan, wish: Placement) -> RunPlan:
+    """On this machine, whose loopback address it listens on, whatever nodes the settings name for training."""
+    if wish.hostfile is not None or not plan.hosts:
+        return plan
+    processes = plan.processes if plan.trainer == "server" else wish.processes or 1
+    return dataclasses.replace(plan, hosts=(), processes=processes)
 
 
 def _check(save: Path, iteration: int | None) -> None:

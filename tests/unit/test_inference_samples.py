@@ -139,7 +139,7 @@ def test_no_free_gpu_is_written_down_instead(workspace: Workspace, tmp_path: Pat
     from test_inference_serving import STORED, write_checkpoint
 
     write_checkpoint(tmp_path / "ck", 200, STORED, tp=2, pp=2)
-    busy = [GpuReading(index, memory_used=70, memory_total=80) for index in range(8)]
+    busy = [GpuReading(index, memory_used=70 * 10**9, memory_total=80 * 10**9) for index in range(8)]
     (skipped,) = sampler(workspace, tmp_path / "ck", busy, launcher="mpirun", trainer="megatron").sample(200)
     assert "needs 1 of the GPUs" in skipped.skipped or "needs 4 of the GPUs" in skipped.skipped
     (skipped,) = sampler(workspace, tmp_path / "ck", launcher="slurm").sample(200)

@@ -19,10 +19,11 @@ from scripted_jobs import clean_up, start_scripted, wait_for_phase
 from backends.errors import UserError
 from backends.files import write_json
 from backends.inference import model_flags
-from backends.inference.free_gpus import roomiest, unused
+from backends.inference.free_gpus import held_by_runs, roomiest, unused
 from backends.inference.readiness import STAGES, loading_words, stage_of, until_ready
 from backends.inference.serving import serve_plan, served
 from backends.launch.ending import stop_run
+from backends.launch.placement import Placement
 from backends.launch.server_source import SERVER, TOKENIZATION, server_problems
 from backends.models.megatron_presets import MEGATRON_PRESETS
 from backends.models.presets import find
@@ -31,6 +32,7 @@ from backends.runs.catalog import describe
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.planning import train_plan
+from backends.runs.state import RunState
 from backends.telemetry.readings import GpuProcess, GpuReading
 from backends.workspace import Workspace
 
@@ -216,14 +218,38 @@ def test_a_checkpoint_of_the_demo_is_served_by_the_demo(workspace: Workspace) ->
     assert (plan.trainer, plan.launcher, plan.processes) == ("demo", "local", 1)
 
 
+def test_the_nodes_of_the_settings_are_for_training(workspace: Workspace) -> None:
+    save = workspace.root / "s"
+    write_checkpoint(save, 200, STORED, tp=2, pp=2)
+    (workspace.root / "hosts").write_text("a slots=8\nb slots=8\n")
+    workspace.settings.write_text('[mpi]\nhostfile = "hosts"\n')
+    plan = serve_plan(workspace, save, port=1, look=list)
+    assert (plan.hosts, plan.processes) == ((), 4)
+    named = serve_plan(workspace, save, port=1, look=list, wish=Placement(hostfile=workspace.root / "hosts"))
+    assert named.hosts == ("a:8", "b:8")
+
+
 def test_gpus_that_nobody_uses() -> None:
     readings = [gpu(0, 70), gpu(1, 1), gpu(2, 1, 4711), GpuReading(3), gpu(4, 0)]
     assert unused(readings, 2) == (1, 4) and unused(readings, 3) is None and unused([], 1) is None
+    assert unused(readings, 1, held={1}) == (4,)
     assert (
         roomiest(readings, 2) == (1, 4)
         and roomiest(readings, 4) == (0, 1, 2, 4)
         and roomiest(readings, 5) is None
     )
+
+
+def test_runs_hold_their_gpus_until_they_are_over(workspace: Workspace) -> None:
+    folder = trained(workspace, workspace.root / "s")
+    plan = folder.plan()
+    write_json(folder.plan_file, dataclasses.replace(plan, processes=2).as_json())
+    assert held_by_runs(workspace) == {0, 1}
+    write_json(folder.plan_file, dataclasses.replace(plan, gpus=(3, 5)).as_json())
+    folder.write_state(RunState(phase="running"))
+    assert held_by_runs(workspace) == {3, 5}
+    folder.write_state(RunState(phase="finished"))
+    assert held_by_runs(workspace) == set()
 
 
 # The source.

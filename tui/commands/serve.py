@@ -61,7 +61,7 @@ def command(
     if dry_run:
         print_dry_run(plan, workspace, as_json=as_json)
         return 0
-    folder = launch(plan, workspace, as_json=as_json and not until_ready_too)
+    folder = launch(plan, workspace, as_json=as_json)
     if until_ready_too:
         for words in until_ready(folder, workspace):
             click.echo(words, err=True)
