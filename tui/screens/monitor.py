@@ -60,7 +60,7 @@ class MonitorScreen(PaneScreen):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (30, "-high"), (44, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
-        Binding("slash", "search", "find", key_display="/", id="monitor.search", tooltip="Search in the log (`n` goes on)"),
+        Binding("slash", "search", "find", key_display="/", priority=True, id="monitor.search", tooltip="Search in the log (`n` goes on)"),
         Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
         Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
         Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
@@ -332,6 +332,8 @@ class MonitorScreen(PaneScreen):
         self.app.notify(copy(self.app, text), markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "search":  # it comes before the focused widget's keys, so that what follows it is typed into the field
+            return not self.query("#search")
         info = self.model.info if self.model else None
         return action not in ("stop", "again") or (info is not None and not info.over)
 

@@ -119,4 +119,4 @@ def ask_search(screen: Screen[Any], log: LogView) -> None:
     if not screen.query(SearchField):
         field = SearchField(log)
         screen.mount(field)
-        field.focus()
+        screen.set_focus(field)  # at once: what is typed next belongs to it
