@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
@@ -307,6 +308,32 @@ async def test_lines_that_come_later_are_seen(tmp_path: Path, monkeypatch: pytes
             )
         await read(pilot)
         assert "5.123" in app.text() and "iteration 1 / 100" in app.text()
+
+
+async def test_space_holds_the_picture_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    line = " iteration {0:8}/     100 | elapsed time per iteration (ms): 48.5 | lm loss: {0}.000000E+00 |\n"
+    path = written(line.format(7))
+    app = MonitorApp(tmp_path, path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        await pilot.press("space")
+        with path.open("a") as file:
+            file.write(line.format(8))
+        await settled(pilot, lambda: app.monitor._waiting is not None)
+        assert "7.000" in app.text() and "8.000" not in app.text() and "view held" in app.text()
+        await pilot.press("space")
+        assert "8.000" in app.text() and "iteration 8 / 100" in app.text() and "held" not in app.text()
+
+
+async def test_what_is_typed_at_once_after_the_slash_is_searched(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("tutorial-1node.log"))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot)
+        for character in "/iteration":
+            app.post_message(events.Key("slash" if character == "/" else character, character))
+        await pilot.press("enter")
+        assert app.monitor.query_one(LogView).search == "iteration"
 
 
 async def test_leaving_the_screen_ends_its_threads(log: Callable[[str], Path], tmp_path: Path):

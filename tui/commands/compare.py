@@ -15,6 +15,7 @@ from backends.megatron.summary import read_log
 from backends.runs.comparison_export import comparison_json, comparison_svg, write_csv
 from backends.runs.side_by_side import LOSS, Subject, subjects
 from backends.text import clean_line
+from backends.tracking.event_follower import EventFollower, is_event_path
 from backends.workspace import Workspace
 
 
@@ -65,10 +66,20 @@ def command(
 
 
 def read(subject: Subject) -> Record:
-    """Raises UserError."""
+    """What a log, or an event file, says in all. Raises UserError."""
     try:
+        if is_event_path(subject.log):
+            return read_events(subject.log)
         return read_log(subject.log)
     except OSError as error:
         raise UserError(
             f"{clean_line(str(subject.log))} cannot be read: {error.strerror}.", "Check its permissions."
         ) from None
+
+
+def read_events(path: Path) -> Record:
+    follower = EventFollower(path)
+    for update in follower.updates():
+        if update.caught_up:
+            follower.close()
+    return follower.record

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from backends.megatron.follow import FileSource, Follower, Update
+from backends.megatron.follow import Update
 from backends.megatron.record import Record
 from backends.runs.comparison_export import Kind, export
 from backends.runs.lineage import Chapter, chapters
@@ -24,6 +24,7 @@ from tui.screens.choose import Choice, Chooser
 from tui.screens.compare_view import ComparedCurves
 from tui.screens.monitor_choices import choose_metric
 from tui.screens.monitor_curves import RunCurves, loss_metric
+from tui.screens.monitor_sources import Watched
 from tui.screens.panes import PaneScreen
 from tui.widgets.key_line import KeyLine
 from tui.widgets.plot import Plot
@@ -91,7 +92,7 @@ class CompareScreen(PaneScreen):
         self._redraw()
 
     def _follow(self, subject: Subject, curves: RunCurves) -> None:
-        follower = Follower(FileSource(subject.log))
+        follower = Watched(subject.name, subject.log, subject.run).follower()
 
         def arrived(update: Update) -> None:
             curves.record = update.record

@@ -9,21 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from backends.text import clean_line
 from backends.workspace import Workspace
 from tui.background import in_background
 from tui.bridge import Bridge
-from tui.screens.panes import PaneScreen
+from tui.screens.monitor_keys import MonitorKeys
 from tui.widgets.attention import AttentionPanel
-from tui.widgets.clipboard import copy
 from tui.widgets.curves import Line, View, XAxis
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.key_line import KeyLine
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from backends.runs.catalog import RunInfo
     from backends.runs.folder import RunFolder
     from backends.runs.lineage import Chapter
-    from tui.app import MdkApp
     from tui.screens.monitor_model import MonitorModel
     from tui.screens.monitor_sources import Live, News, Reading, Watched
 
@@ -48,7 +45,7 @@ def no_curves(metric: str, x: XAxis, start: float | None, stop: float | None, bu
     return []
 
 
-class MonitorScreen(PaneScreen):
+class MonitorScreen(MonitorKeys):
     """`run` or `source` (a path, or the descriptor of a pipe) say what is seen; neither: the newest run.
 
     `live` opens the readings of the GPUs here. A log alone is read-only: there is nothing to stop.
@@ -58,15 +55,6 @@ class MonitorScreen(PaneScreen):
     PANES = (*PLOTS, "gpus", "attention", "log")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-broad")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-low"), (30, "-high"), (44, "-tall")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
-        Binding("slash", "search", "find", key_display="/", priority=True, id="monitor.search", tooltip="Search in the log (`n` goes on)"),
-        Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
-        Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
-        Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
-        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop it and start it again; the commands are shown first"),
-        Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="Leave search, crosshair, zoom", show=False),
-    ]  # fmt: skip
 
     def __init__(
         self,
@@ -84,10 +72,10 @@ class MonitorScreen(PaneScreen):
         self._live = live
         self._now = now
         self.ascii_only = ascii_only
-        self.model: MonitorModel | None = None
         self._bridges: list[Bridge[Any]] = []
         self._drawn: object = None  # version of the record that is on the screen
         self._headline: Headline | None = None
+        self._waiting: News | None = None  # what came while the picture is held
 
     def compose(self) -> ComposeResult:
         plain = self.ascii_only
@@ -133,6 +121,7 @@ class MonitorScreen(PaneScreen):
         self.query_one(StatusLine).update(Headline(name, "opening", "dim"))
 
     def _watch(self, model: MonitorModel, wanted: Watched | None) -> None:
+        self._waiting, self.held = None, False
         self.model, self._headline, self._drawn = model, None, None
         self._forget()
         if wanted is None:
@@ -199,6 +188,9 @@ class MonitorScreen(PaneScreen):
     # What comes.
 
     def _arrived(self, news: News) -> None:
+        if self.held:
+            self._waiting = news if self._waiting is None else self._waiting.then(news)
+            return
         model, log = cast("MonitorModel", self.model), self.query_one(LogView)
         model.take(news)
         log.note = news.note or ("" if news.caught_up else "reading the log's history")
@@ -214,7 +206,8 @@ class MonitorScreen(PaneScreen):
 
     def _reading_came(self, reading: Reading) -> None:
         cast("MonitorModel", self.model).take_reading(reading)
-        self.query_one(GpuPanel).show(reading.snapshots or None, note=reading.note or None)
+        if not self.held:
+            self.query_one(GpuPanel).show(reading.snapshots or None, note=reading.note or None)
 
     def _past_came(self, chapters: tuple[Chapter, ...]) -> None:
         if chapters:
@@ -226,7 +219,7 @@ class MonitorScreen(PaneScreen):
     def _redraw(self, *, force: bool = False) -> None:
         """Bring everything up to the record, if it changed."""
         model = self.model
-        if model is None or (model.version == self._drawn and not force):
+        if model is None or self.held or (model.version == self._drawn and not force):
             return
         self._drawn = model.version
         self.query_one(AttentionPanel).update(model.look())
@@ -243,12 +236,23 @@ class MonitorScreen(PaneScreen):
         self._redraw_headline()
 
     def _redraw_headline(self) -> None:
-        if self.model is None or self.model.wanted is None:
+        if self.model is None or self.model.wanted is None or self.held:
             return
         head = self.model.headline(self._now())
         if head != self._headline:
             self._headline = head
             self.query_one(StatusLine).update(head)
+
+    def watch_held(self, held: bool) -> None:
+        """Say that the picture is held; or draw what came meanwhile."""
+        head, waiting, self._headline = self._headline, self._waiting, None
+        if held and head is not None:
+            words = f"{head.phase.partition(':')[0]}: view held"
+            self.query_one(StatusLine).update(replace(head, phase=words, style="warning"))
+        elif waiting is not None:
+            self._waiting = None
+            self._arrived(waiting)
+        self._redraw(force=True)
 
     def _give_room(self, plots: bool) -> None:
         """Without plots (a job that ended before its first iteration) attention and log have all of the screen."""
@@ -265,86 +269,3 @@ class MonitorScreen(PaneScreen):
     def panes(self) -> list[str]:
         gone = PLOTS if self.has_class("-no-plots") else ()
         return [pane for pane in self.PANES if pane not in gone]
-
-    # Keys.
-
-    def action_leave(self) -> None:
-        """One thing at a time: the crosshair, the search, the zoom; then whatever the application does with esc."""
-        log, plot = self.query_one(LogView), self.focused
-        if isinstance(plot, Plot) and (plot.view.crosshair is not None or plot.view.window):
-            plot.action_whole()
-        elif log.search:
-            log.look_for("")
-        elif self.zoomed:
-            self.zoom_pane(None)
-        else:
-            raise SkipAction()
-
-    def action_metric(self) -> None:
-        from tui.screens.monitor_choices import choose_metric
-
-        plot = self.focused if isinstance(self.focused, Plot) else self.query_one("#loss", Plot)
-        if self.model is not None:
-            choose_metric(self.app, plot, self.model.curves)
-
-    def action_compare(self) -> None:
-        from tui.screens.monitor_choices import choose_other
-
-        if self.model is not None and self.model.wanted is not None:
-            choose_other(cast("MdkApp", self.app), self.model.wanted)
-
-    def action_search(self) -> None:
-        from tui.screens.monitor_choices import ask_search
-
-        ask_search(self, self.query_one(LogView))
-
-    def action_filter(self) -> None:
-        from tui.screens.monitor_choices import choose_filter
-
-        choose_filter(self.app, self.query_one(LogView))
-
-    def on_log_view_search_asked(self) -> None:
-        self.action_search()
-
-    def on_log_view_filter_asked(self) -> None:
-        self.action_filter()
-
-    def on_log_view_copied(self, message: LogView.Copied) -> None:
-        self._copy(message.text)
-
-    def on_log_view_opened(self, message: LogView.Opened) -> None:
-        line = message.line
-        rank = "" if line.rank is None else f", rank {line.rank}"
-        self._show_whole(f"line {line.number:,}{rank}", line.text)
-
-    def on_attention_panel_opened(self, message: AttentionPanel.Opened) -> None:
-        self._show_whole("attention", message.entry.whole())
-
-    def on_attention_panel_copied(self, message: AttentionPanel.Copied) -> None:
-        self._copy(message.text)
-
-    def _show_whole(self, title: str, text: str) -> None:
-        from tui.screens.details import Details
-
-        self.app.push_screen(Details(title, text, self._copy))
-
-    def _copy(self, text: str) -> None:
-        self.app.notify(copy(self.app, text), markup=False)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "search":  # it comes before the focused widget's keys, so that what follows it is typed into the field
-            return not self.query("#search")
-        info = self.model.info if self.model else None
-        return action not in ("stop", "again") or (info is not None and not info.over)
-
-    def action_again(self) -> None:
-        from tui.run_actions import ask_again
-
-        if self.model is not None and self.model.info is not None:
-            ask_again(cast("MdkApp", self.app), self.model.info)
-
-    def action_stop(self) -> None:
-        from tui.run_actions import ask_stop
-
-        if self.model is not None and self.model.info is not None:
-            ask_stop(cast("MdkApp", self.app), self.model.info)

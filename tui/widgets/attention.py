@@ -46,7 +46,7 @@ class AttentionPanel(Panel):
     """Entries, newest first. Errors and warnings are shown with their remedy; `enter` opens one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open", id="attention.open", tooltip="The whole text of the marked entry"),
+        Binding("enter,o", "open", "open", id="attention.open", tooltip="The whole text of the marked entry"),
         Binding("up,k", "move(-1)", "up", id="attention.up", tooltip="The entry above", show=False),
         Binding("down,j", "move(1)", "down", id="attention.down", tooltip="The entry below", show=False),
         Binding("y", "copy", "copy", id="attention.copy", tooltip="Copy the marked entry"),

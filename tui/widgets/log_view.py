@@ -53,7 +53,7 @@ class LogView(Panel):
             "f", "filter", "filter", id="log.filter", tooltip="Lines of one rank, or warnings and errors only"
         ),
         Binding("y", "copy", "copy", id="log.copy", tooltip="Copy the marked line, or all lines in view"),
-        Binding("enter", "open", "whole line", id="log.open", tooltip="The whole marked line", show=False),
+        Binding("enter,o", "open", "whole line", id="log.open", tooltip="The whole marked line", show=False),
         Binding("up,k", "move(-1)", "up", id="log.up", tooltip="One line up", show=False),
         Binding("down,j", "move(1)", "down", id="log.down", tooltip="One line down", show=False),
         Binding("pageup", "page(-1)", "page up", id="log.page_up", tooltip="One page up", show=False),

@@ -1,0 +1,121 @@
+"""The keys of the monitor: what each does, and when it does anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.actions import SkipAction
+from textual.binding import Binding, BindingType
+from textual.reactive import reactive
+
+from tui.screens.panes import PaneScreen
+from tui.widgets.attention import AttentionPanel
+from tui.widgets.clipboard import copy
+from tui.widgets.log_view import LogView
+from tui.widgets.plot import Plot
+
+if TYPE_CHECKING:
+    from tui.app import MdkApp
+    from tui.screens.monitor_model import MonitorModel
+
+
+class MonitorKeys(PaneScreen):
+    """A screen with the panes of the monitor. `model` is what is known, None before anything is; `held`: it is not drawn."""
+
+    model: MonitorModel | None = None
+    held: reactive[bool] = reactive(False, repaint=False, init=False)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
+        Binding("slash", "search", "find", key_display="/", priority=True, id="monitor.search", tooltip="Search in the log (`n` goes on)"),
+        Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
+        Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
+        Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
+        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop it and start it again; the commands are shown first"),
+        Binding("space", "pause", "pause", show=False, id="monitor.pause", tooltip="Hold the picture, or let it go on; what comes meanwhile is kept"),
+        Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="Leave search, crosshair, zoom", show=False),
+    ]  # fmt: skip
+
+    def action_leave(self) -> None:
+        """One thing at a time: the crosshair, the search, the zoom; then whatever the application does with esc."""
+        log, plot = self.query_one(LogView), self.focused
+        if isinstance(plot, Plot) and (plot.view.crosshair is not None or plot.view.window):
+            plot.action_whole()
+        elif log.search:
+            log.look_for("")
+        elif self.zoomed:
+            self.zoom_pane(None)
+        else:
+            raise SkipAction()
+
+    def action_pause(self) -> None:
+        """Hold all panes as they are, or bring them up to what came meanwhile."""
+        self.held = not self.held
+
+    def action_metric(self) -> None:
+        from tui.screens.monitor_choices import choose_metric
+
+        plot = self.focused if isinstance(self.focused, Plot) else self.query_one("#loss", Plot)
+        if self.model is not None:
+            choose_metric(self.app, plot, self.model.curves)
+
+    def action_compare(self) -> None:
+        from tui.screens.monitor_choices import choose_other
+
+        if self.model is not None and self.model.wanted is not None:
+            choose_other(cast("MdkApp", self.app), self.model.wanted)
+
+    def action_search(self) -> None:
+        from tui.screens.monitor_choices import ask_search
+
+        ask_search(self, self.query_one(LogView))
+
+    def action_filter(self) -> None:
+        from tui.screens.monitor_choices import choose_filter
+
+        choose_filter(self.app, self.query_one(LogView))
+
+    def on_log_view_search_asked(self) -> None:
+        self.action_search()
+
+    def on_log_view_filter_asked(self) -> None:
+        self.action_filter()
+
+    def on_log_view_copied(self, message: LogView.Copied) -> None:
+        self._copy(message.text)
+
+    def on_log_view_opened(self, message: LogView.Opened) -> None:
+        line = message.line
+        rank = "" if line.rank is None else f", rank {line.rank}"
+        self._show_whole(f"line {line.number:,}{rank}", line.text)
+
+    def on_attention_panel_opened(self, message: AttentionPanel.Opened) -> None:
+        self._show_whole("attention", message.entry.whole())
+
+    def on_attention_panel_copied(self, message: AttentionPanel.Copied) -> None:
+        self._copy(message.text)
+
+    def _show_whole(self, title: str, text: str) -> None:
+        from tui.screens.details import Details
+
+        self.app.push_screen(Details(title, text, self._copy))
+
+    def _copy(self, text: str) -> None:
+        self.app.notify(copy(self.app, text), markup=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "search":  # has priority, so that what is typed right after it goes into the field
+            return not self.query("#search")
+        info = self.model.info if self.model else None
+        return action not in ("stop", "again") or (info is not None and not info.over)
+
+    def action_again(self) -> None:
+        from tui.run_actions import ask_again
+
+        if self.model is not None and self.model.info is not None:
+            ask_again(cast("MdkApp", self.app), self.model.info)
+
+    def action_stop(self) -> None:
+        from tui.run_actions import ask_stop
+
+        if self.model is not None and self.model.info is not None:
+            ask_stop(cast("MdkApp", self.app), self.model.info)
