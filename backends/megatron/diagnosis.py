@@ -19,8 +19,9 @@ ENDINGS = frozenset(
         "not-enough-slots",
         "no-executable",
         "daemon-lost",
+        "interrupted",
     }
-)  # what a launcher says when it ends the job
+)  # what a launcher, or Python for its user, says when it ends the job
 LIVED_ON = (
     3  # iteration lines after an error that show that the job goes on; ranks in step print one or two at most
 )
@@ -75,7 +76,7 @@ def _phase_of(exit: Exit) -> LogPhase | None:
     reason = exit.reason
     if exit.status or exit.signal or "missing-checkpoint" in reason:
         return "failed"
-    if "SIGTERM" in reason or "signal" in reason or "terminat" in reason:
+    if any(word in reason for word in ("SIGTERM", "signal", "terminat", "CANCELLED")):
         return "stopped"
     return (
         "finished"

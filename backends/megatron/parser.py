@@ -75,8 +75,8 @@ class Parser:
         first = self.lines + 1
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
-        if b"\x1b" in block:
-            block = COLOURS.sub(b"", block)
+        if b"\x1b" in block and b"\x1b" not in (plain := COLOURS.sub(b"", block)):
+            block = plain
         if self._current is not None and (rows := self._current.read(block)) is not None:
             numbers = rows.numbers(first)
             self.lines = numbers[-1] + rows.gaps[-1].count(b"\n")

@@ -203,6 +203,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("exited on signal", r"(?:prterun|mpirun) noticed that process rank \d+ .*?exited on signal (?P<signal>\d{1,4}).*", _signalled),
     ("signal ", r"^\s*signal (?P<signal>\d{1,4}) \(\w[\w ]*\)\.\s*$", _signalled),
     ("Exit code:", r"^\s*Exit code:\s+(?P<status>\d{1,9})\s*$", _exit_code),
+    ("Exited with exit code", r"srun: error: .*: tasks? [\d,-]+: Exited with exit code (?P<status>\d{1,9})", _exit_code),
+    ("CANCELLED AT", r"slurmstepd: error: \*\*\* (?:JOB|STEP) .* CANCELLED AT .*", _exited),
     ("exitcode ", r"^\s*exitcode\s*: (?P<code>-?\d{1,9}) \(pid.*", _torchrun),
     ("destroy_process_group() was not called before program exit", r"destroy_process_group\(\)", _ending),
     ("exiting the program at iteration", r"exiting the program at iteration \d+", _exited),

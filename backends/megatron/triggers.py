@@ -14,15 +14,15 @@ from backends.megatron.known_errors import KNOWN_ERRORS, TRACEBACK
 from backends.megatron.plain_events import RULES
 
 OTHERS = (
-    TRACEBACK,
     "iteration",
     "ms",  # of timers
     "process name",
     "noticed that process rank",
     "will not load any checkpoints",
 )
-DOTS = b"..."  # arguments: their names may be any
-ESCAPE = b"\x1b"  # may stand in the middle of a word
+# A traceback is glued to anything, such as the ^C that caused it; names of arguments may be any; an escape sequence may
+# stand in the middle of a word.
+ANYWHERE = (TRACEBACK.encode(), b"...", b"\x1b")
 LETTERS = string.ascii_letters.encode()
 TO_WORDS = bytes(c + 32 if c in LETTERS[26:] else c if c in LETTERS else 32 for c in range(256))
 DELETED = bytes(c for c in range(32) if c not in b"\t\n\r") + b"\x7f"  # as `text.clean` does
@@ -45,4 +45,4 @@ TRIGGERS = _longest_words(
 def may_mean_something(line: bytes) -> bool:
     """False only for a raw line that means nothing, unless something is open that it belongs to."""
     words = line.translate(TO_WORDS, DELETED).split()
-    return not TRIGGERS.isdisjoint(words) or DOTS in line or ESCAPE in line
+    return not TRIGGERS.isdisjoint(words) or any(part in line for part in ANYWHERE)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from megatron_text import iteration_line, one, parse, rows
 
+from backends.megatron.diagnosis import diagnose
 from backends.megatron.known_errors import KNOWN_ERRORS
 from backends.megatron.parser import Parser
+from backends.megatron.record import Record
 
 # One line for each kind as it is printed; every row of the table is here.
 LINES = [
@@ -42,6 +44,9 @@ LINES = [
     ("server-tokenizer", "TypeError: get_tokenizer() takes 0 positional arguments but 1 was given"),
     ("no-save-interval", "TypeError: unsupported operand type(s) for %: 'int' and 'NoneType'"),
     ("bus-error", "Bus error (core dumped)"),
+    ("host-out-of-memory", "slurmstepd: error: Detected 1 oom_kill event in StepId=123.0. Some of the step tasks have been OOM Killed."),
+    ("segmentation-fault", "train.sh: line 5: 4242 Segmentation fault      (core dumped) python pretrain_gpt.py"),
+    ("interrupted", "KeyboardInterrupt"),
     ("checkpoint-not-empty", "CheckpointingException: Checkpoint destination directory (ck/iter_0000010) is not empty"),
     ("bad-tracker", "ERROR: Invalid metadata file ck/latest_checkpointed_iteration.txt. Exiting"),
     ("checkpoint-unreadable", "could not load the checkpoint"),
@@ -179,3 +184,22 @@ def test_an_error_is_told_when_iterations_go_on_after_it() -> None:
 def test_errors_are_bounded() -> None:
     text = "".join(f"Traceback (most recent call last):\n  x\nE{i}Error: y\n" for i in range(500))
     assert len(rows(parse(text), "error")) == 50
+
+
+def test_what_slurm_says_at_the_end() -> None:
+    cancelled = (
+        "slurmstepd: error: *** JOB 123 ON node1 CANCELLED AT 2026-11-30T10:00:00 DUE TO TIME LIMIT ***"
+    )
+    assert one(f"{cancelled}\n", "exit")["reason"] == cancelled
+    assert one("srun: error: node1: task 3: Exited with exit code 1\n", "exit")["status"] == 1
+    assert one("srun: error: node1: task 3: Out Of Memory\n", "error")["kind"] == "host-out-of-memory"
+
+
+def test_the_interruption_that_the_terminal_echoes_is_an_end_and_no_hanging() -> None:
+    text = '^CTraceback (most recent call last):\n  File "x", line 1, in <module>\n    main()\nKeyboardInterrupt\n'
+    error = one(text, "error")
+    assert (error["kind"], error["line"]) == ("interrupted", 4)
+    record = Record()
+    record.apply(parse(iteration_line(1) + text))
+    found = diagnose(record)
+    assert (found.phase, found.hanging) == ("failed", False)
