@@ -29,6 +29,7 @@ from backends.runs.arguments import group_arguments, merge_arguments, without
 from backends.runs.plan import RunPlan
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import Resumption, loading
+from backends.tracking.choice import chosen_environment
 from backends.workspace import Workspace
 
 NO_IMAGE = "none"
@@ -39,7 +40,7 @@ class Choices:
     """`texts` by the names of FLAGS and of the fields below; "" and a missing one: as the preset has it.
 
     More texts: launcher, gpus (a number or a list), hosts (a hostfile), image (a .sif, or none), save (a base), load (a checkpoint), mlflow (an
-    address), more (Megatron's arguments), less (flags of the preset that are taken away). `accelerations` holds those
+    address, or off), more (Megatron's arguments), less (flags of the preset that are taken away). `accelerations` holds those
     that are to differ from the preset, `recompute` a kind of recomputation.
     """
 
@@ -137,9 +138,8 @@ def plan_of(
         launcher=launcher,
     )
     plan = placed(plan, workspace, wish, present=preset.gpus or present)
-    if choices.text("mlflow"):
-        environment = {**plan.environment, "MLFLOW_TRACKING_URI": choices.text("mlflow")}
-        plan = dataclasses.replace(plan, environment=environment)
+    tracked = {**plan.environment, **chosen_environment(choices.text("mlflow"))}
+    plan = dataclasses.replace(plan, environment=tracked)
     if choices.text("load"):
         resumption = loading(workspace, plan, Path(choices.text("load")))
         return resumption.plan, resumption

@@ -23,9 +23,7 @@ FLAGS: Mapping[str, str] = {
     "tokenizer_model": "--tokenizer-model",
 }
 # The demo has one tokenizer, and is too small to be split.
-MEGATRON_ONLY = frozenset(
-    {"tensor", "pipeline", "context", "split", "tokenizer", "tokenizer_model", "hosts", "mlflow"}
-)
+MEGATRON_ONLY = frozenset({"tensor", "pipeline", "context", "split", "tokenizer", "tokenizer_model", "hosts"})
 FIELD_OF = {flag: name for name, flag in FLAGS.items()}
 # What else a problem may be about, and the field beside which it is shown.
 BESIDE: Mapping[str, str] = {
@@ -40,7 +38,7 @@ DEFAULTS: Mapping[str, str] = {
     "tensor": "1", "pipeline": "1", "context": "1", "split": DEFAULT_SPLIT, "tokenizer": "GPT2BPETokenizer",
     "hosts": "none", "image": "the workspace's", "save": "outputs/checkpoints", "load": "none: a new start",
     "data": "PREFIX, or WEIGHT PREFIX ...", "more": "--flag value ...", "less": "--flag ...", "gpus": "all, or 4, or 0,1",
-    "mlflow": "as MLFLOW_TRACKING_URI says",
+    "mlflow": "as set; off: not tracked",
 }  # fmt: skip
 DEMO_DEFAULTS: Mapping[str, str] = {"image": "none", "gpus": "1 process", "data": "the help of Python"}
 

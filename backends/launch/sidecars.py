@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from backends.launch.notification import Notifier
@@ -17,6 +17,7 @@ from backends.runs.state import RunState
 from backends.settings import read_settings
 from backends.telemetry.collector import Collector
 from backends.telemetry.history import INTERVAL, TelemetryRecorder
+from backends.tracking.choice import said_of
 from backends.tracking.place import is_tracked
 from backends.workspace import Workspace
 
@@ -99,10 +100,17 @@ class Companion:
             self._say(f"{self._command[-3]} could not be started: {error.strerror}")
 
 
-def companion(module: str, folder: RunFolder, workspace: Workspace, say: Callable[[str], None]) -> Companion:
+def companion(
+    module: str,
+    folder: RunFolder,
+    workspace: Workspace,
+    say: Callable[[str], None],
+    added: Mapping[str, str] | None = None,
+) -> Companion:
     """`module` beside the run. Without the run's mark in its environment: it is no part of the job."""
     command = (sys.executable, "-m", module, str(folder.path), str(workspace.root))
-    return Companion(command, {name: value for name, value in os.environ.items() if name != MARK}, say)
+    environment = {name: value for name, value in os.environ.items() if name != MARK}
+    return Companion(command, {**environment, **(added or {})}, say)
 
 
 def sidecars_of(
@@ -120,8 +128,9 @@ def sidecars_of(
     except Exception as error:  # a run that is adopted has started with settings that were good
         say(f"settings: {error}")
         return sidecars
-    if plan.kind == "train" and is_tracked(settings.mlflow, os.environ):
-        sidecars.append(companion("backends.tracking.mlflow_sidecar", folder, workspace, say))
+    tracked = said_of(plan.environment)
+    if plan.kind == "train" and is_tracked(settings.mlflow, {**os.environ, **tracked}):
+        sidecars.append(companion("backends.tracking.mlflow_sidecar", folder, workspace, say, tracked))
     if len(plan.hosts) > 1 and settings.mpi.silence_minutes > 0:
         sidecars.append(companion("backends.nodes.watch", folder, workspace, say))
     if settings.notify.command:

@@ -22,6 +22,7 @@ from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
+from backends.tracking.choice import said_of
 from backends.tracking.handover import with_mlflow_run
 from backends.workspace import Workspace
 
@@ -47,7 +48,7 @@ def start(
     folder = create_run_folder(workspace.runs, now or datetime.now())
     try:
         owned = _own_save_folder(with_master_port(plan, workspace, run=folder.path))
-        owned = with_mlflow_run(owned, folder, workspace, environment)
+        owned = with_mlflow_run(owned, folder, workspace, {**environment, **said_of(owned.environment)})
         write_json(folder.plan_file, dataclasses.replace(owned, versions=_versions()).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
     except OSError as error:

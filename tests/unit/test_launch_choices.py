@@ -21,6 +21,7 @@ from backends.launch.form_fields import field_of
 from backends.models.layout import Resources, check
 from backends.models.presets import TINY, find
 from backends.runs.arguments import value_of
+from backends.tracking.choice import said_of
 from backends.workspace import Workspace
 
 NOW = datetime(2026, 11, 30, 5)
@@ -125,6 +126,14 @@ def test_remedies_of_places_go_to_their_fields() -> None:
     taken = mended(Choices(RECIPE), {"--swiglu": None})
     assert taken.text("less") == "--swiglu" and "--swiglu" not in taken.arguments
     assert mended(taken, {"--swiglu": ()}).text("less") == ""
+
+
+def test_where_a_run_is_tracked_is_part_of_its_plan(workspace: Workspace) -> None:
+    off, _ = plan_of(Choices(RECIPE, {"mlflow": "off"}), workspace, NOW)
+    assert said_of({**off.environment, "MLFLOW_RUN_ID": "x"}) == {"MDK_MLFLOW": "0"}
+    with pytest.raises(UserError, match="with a password") as caught:
+        plan_of(Choices(RECIPE, {"mlflow": "https://me:secret@host/"}), workspace, NOW)
+    assert "secret" not in str(caught.value)
 
 
 def test_problems_find_their_field() -> None:

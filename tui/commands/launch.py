@@ -19,6 +19,7 @@ from backends.models.megatron_presets import DEFAULT
 from backends.runs.plan import TRAINERS, RunPlan, Trainer
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import loading
+from backends.tracking.choice import chosen_environment
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.placement_options import placement_options
@@ -48,6 +49,7 @@ from tui.commands.run_text import launch, megatron_arguments, now, print_dry_run
     is_flag=True,
     help="Ask every node first; start nothing where one would stop it.",
 )
+@click.option("--mlflow", default="", metavar="URL|off", help="Where this run is tracked (default: as set).")
 @click.option("--edit", is_flag=True, help="Change the command in your editor before it is started.")
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
@@ -62,6 +64,7 @@ def command(
     base: Path | None,
     load: Path | None,
     probe_first: bool,
+    mlflow: str,
     edit: bool,
     dry_run: bool,
     as_json: bool,
@@ -81,6 +84,7 @@ def command(
     )
     gpus = read_gpus() if (chosen, plan.launcher) == ("megatron", "mpirun") else None
     plan = placed(plan, workspace, wish, present=preset.gpus or len(gpus or ()))
+    plan = dataclasses.replace(plan, environment={**plan.environment, **chosen_environment(mlflow)})
     if load is not None:
         go_on(
             loading(workspace, with_master_port(plan, workspace), load),

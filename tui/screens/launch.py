@@ -80,6 +80,7 @@ class LaunchScreen(PlaceScreen):
         self._answer: Answer | None = None
         self._choices: Choices | None = None  # until the first are there
         self._launchers: list[str] = []
+        self._mlflow = False
         self._working: Bridge[Answer] | None = None
         self._soon: Timer | None = None
         self._last_row: Widget | None = None
@@ -108,17 +109,24 @@ class LaunchScreen(PlaceScreen):
         in_background(self, self._all_presets, self._presets_came, self.mdk.tell_failure)
         self._ask_gpus()
 
-    def _beginning(self) -> tuple[Choices, list[str]]:
-        """The first choices, and the launchers. In a thread: what it imports takes a moment."""
+    def _beginning(self) -> tuple[Choices, list[str], bool]:
+        """The first choices, the launchers, whether there is MLflow. In a thread: what it imports takes a moment."""
         from backends.launch.choices import Choices
         from backends.launch.commands import LAUNCHERS
+        from backends.tracking.place import has_mlflow
 
-        return Choices(PRESETS[DEFAULT] if self.workspace.megatron.is_dir() else TINY), list(LAUNCHERS)
+        first = PRESETS[DEFAULT] if self.workspace.megatron.is_dir() else TINY
+        return Choices(first), list(LAUNCHERS), has_mlflow()
 
-    def _begin(self, beginning: tuple[Choices, list[str]]) -> None:
-        self._choices, self._launchers = beginning
-        self._form.offer(self._presets, self._choices.preset.name, self._launchers)
+    def _begin(self, beginning: tuple[Choices, list[str], bool]) -> None:
+        self._choices, self._launchers, self._mlflow = beginning
+        self._offer()
         self._look()
+
+    def _offer(self) -> None:
+        if self._choices is not None:
+            chosen = self._choices.preset.name
+            self._form.offer(self._presets, chosen, self._launchers, mlflow=self._mlflow)
 
     def on_screen_resume(self) -> None:
         if self._choices is not None:
@@ -135,8 +143,7 @@ class LaunchScreen(PlaceScreen):
 
     def _presets_came(self, presets: dict[str, Preset]) -> None:
         self._presets = presets
-        if self._choices is not None:
-            self._form.offer(presets, self._choices.preset.name, self._launchers)
+        self._offer()
 
     @property
     def _form(self) -> LaunchForm:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -47,7 +47,11 @@ ENTRIES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     )),
 )  # fmt: skip
 LAST = (
-    ("mlflow", "MLflow", "Address of the tracking server (MLFLOW_TRACKING_URI)"),
+    (
+        "mlflow",
+        "MLflow",
+        "Address of the tracking server for this run, or off; empty: as MLFLOW_TRACKING_URI or mdk.toml say",
+    ),
     ("less", "without flags", "Flags of the preset to take away"),
     ("more", "more arguments", "Megatron's own, as on a command line"),
 )
@@ -93,8 +97,11 @@ class LaunchForm(Form):
             row.add_class("megatron")
         return rows
 
-    def offer(self, presets: Mapping[str, Preset], chosen: str, launchers: list[str]) -> None:
-        """What there is to choose from."""
+    def offer(
+        self, presets: Mapping[str, Preset], chosen: str, launchers: Sequence[str], *, mlflow: bool
+    ) -> None:
+        """What there is to choose from. `mlflow`: it is installed."""
+        self.query_one("#row-mlflow").display = mlflow
         self._one_of("preset").offer([(name, preset.title) for name, preset in presets.items()], chosen)
         self._one_of("launcher").offer([(name, "") for name in launchers], launchers[0])
         self._one_of("recompute").offer(list(RECOMPUTATIONS.items()), "none")

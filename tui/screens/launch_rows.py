@@ -65,6 +65,7 @@ class Entry(Vertical):
         self._label = label
         self._tip = tip
         self._ascii_only = ascii_only
+        self._shown: tuple[str, Problem | None] | None = None
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -89,6 +90,9 @@ class Entry(Vertical):
                 self.field.value = text
 
     def show(self, without: str, problem: Problem | None) -> None:
+        if (without, problem) == self._shown:
+            return
+        self._shown = (without, problem)
         self.field.placeholder = clean(without)
         trouble = self.query_one(".trouble", Static)
         trouble.display = problem is not None
