@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tui.background import in_background
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from backends.workspace import Workspace
     from tui.app import MdkApp
+    from tui.commands.web_pages import Pages
 
 
 def show_mlflow(app: MdkApp) -> None:
@@ -41,27 +43,42 @@ def stop_pages(app: MdkApp) -> None:
     in_background(app, work, app.tell, app.tell_failure)
 
 
-def _show(app: MdkApp, title: str, words: Callable[[Workspace], str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the window says, and the line of it that is worth copying."""
+
+    text: str
+    line: str
+
+
+def _show(app: MdkApp, title: str, words: Callable[[Workspace], Words]) -> None:
     from tui.screens.details import Details
     from tui.widgets.clipboard import copy
 
-    def show(text: str) -> None:
-        app.push_screen(Details(title, text, lambda text: app.tell(copy(cast("App[Any]", app), text))))
+    def show(found: Words) -> None:
+        app.push_screen(
+            Details(title, found.text, lambda text: app.tell(copy(cast("App[Any]", app), found.line)))
+        )
 
     app.tell(f"{title} is being started; that may take half a minute")
     in_background(app, lambda: words(app.workspace), show, app.tell_failure)
 
 
-def _mlflow(workspace: Workspace) -> str:
+def _mlflow(workspace: Workspace) -> Words:
     from tui.commands.mlflow import pages
-    from tui.commands.web_pages import how_to_reach, started
 
     found = pages(workspace)
-    return f"The runs are at {found}" if isinstance(found, str) else how_to_reach(started(workspace, found))
+    return Words(f"The runs are at {found}", found) if isinstance(found, str) else _started(workspace, found)
 
 
-def _tensorboard(workspace: Workspace) -> str:
+def _tensorboard(workspace: Workspace) -> Words:
     from tui.commands.tensorboard import pages
-    from tui.commands.web_pages import how_to_reach, started
 
-    return how_to_reach(started(workspace, pages(workspace, None, shared=True, in_image=False)))
+    return _started(workspace, pages(workspace, None, shared=True, in_image=False))
+
+
+def _started(workspace: Workspace, pages: Pages) -> Words:
+    from tui.commands.web_pages import forward, how_to_reach, started
+
+    server = started(workspace, pages)
+    return Words(how_to_reach(server), forward(server.port))

@@ -16,6 +16,10 @@ from backends.tracking.web_server import LOOPBACK
 MLFLOW_PORT, TENSORBOARD_PORT = 5000, 6006  # their own defaults, and the tutorial's
 
 
+# What MLflow's pages do without: programs that run jobs, and news for their makers.
+QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
 def mlflow_command(place: Place) -> Callable[[int], Sequence[str]]:
     """`mlflow ui` over the store of `place`. Raises UserError where there is no MLflow here."""
     if not has_mlflow():

@@ -24,7 +24,7 @@ from backends.text import clean_line
 from backends.workspace import Workspace
 
 LOOPBACK = "127.0.0.1"
-START_LIMIT = 90.0  # s; a first MLflow makes its database
+START_LIMIT = 180.0  # s; MLflow takes ten on a quiet machine, and many times that beside a training
 STOP_LIMIT = 10.0  # s between TERM and KILL
 LOOK = 0.1  # s
 

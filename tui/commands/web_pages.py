@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import click
 
+from backends.tracking.web_commands import QUIET
 from backends.tracking.web_server import WebServer, running, ssh_line, start, stop
 from backends.workspace import Workspace
 
@@ -44,7 +45,14 @@ class Pages:
 
 def started(workspace: Workspace, pages: Pages) -> WebServer:
     """The server that runs, or a new one. Takes seconds. Raises UserError."""
-    return start(workspace, pages.name, pages.shows, pages.command, port=pages.port, environment=os.environ)
+    return start(
+        workspace,
+        pages.name,
+        pages.shows,
+        pages.command,
+        port=pages.port,
+        environment={**os.environ, **QUIET},
+    )
 
 
 def show(workspace: Workspace, pages: Pages, *, dry_run: bool, as_json: bool) -> None:
