@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -104,8 +104,13 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
     )
 
 
-def read_gpus(limit: float = 8.0) -> tuple[GpuReading, ...] | None:
-    """The GPUs of this machine now; () where there are none, None where the driver does not answer within `limit` s."""
+def read_gpus(
+    limit: float = 8.0, environment: Mapping[str, str] = os.environ
+) -> tuple[GpuReading, ...] | None:
+    """The GPUs of this machine now; () where there are none, None where the driver does not answer within `limit` s.
+
+    Where the environment has CUDA_VISIBLE_DEVICES (a batch system's, or the user's own), only those.
+    """
     from backends.telemetry.collector import Collector
 
     try:
@@ -118,7 +123,15 @@ def read_gpus(limit: float = 8.0) -> tuple[GpuReading, ...] | None:
         collector.close()
     if snapshot is None or (not snapshot.gpus and "no NVIDIA GPU" not in (snapshot.gpu_note or "")):
         return None
-    return snapshot.gpus
+    return visible(snapshot.gpus, environment.get("CUDA_VISIBLE_DEVICES", ""))
+
+
+def visible(gpus: tuple[GpuReading, ...], devices: str) -> tuple[GpuReading, ...]:
+    """Those named by CUDA_VISIBLE_DEVICES; all where it names none, or names them in another way than by number."""
+    words = [word.strip() for word in devices.split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        return gpus
+    return tuple(gpu for gpu in gpus if str(gpu.index) in words)
 
 
 def measured_throughput(plan: RunPlan, workspace: Workspace) -> Measured | None:

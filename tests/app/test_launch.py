@@ -280,6 +280,16 @@ async def test_presets_of_the_user_and_their_mistakes(tmp_path: Path) -> None:
         assert "base must be the name of a preset" in str(launching.app.screen.query_one(Static).content)
 
 
+async def test_in_ascii_nothing_else_is_drawn(tmp_path: Path) -> None:
+    launching = Launching(tmp_path, BUSY, ascii_only=True)
+    async with launching.app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settled(pilot)
+        await choose(pilot, "llama3-8b")
+        strips = launching.app.screen._compositor.render_strips()
+        text = "".join(segment.text for strip in strips for segment in strip)
+        assert text.isascii(), {sign for sign in text if not sign.isascii()}
+
+
 async def test_a_text_field_keeps_letters_and_esc_gives_them_back(tmp_path: Path) -> None:
     launching = Launching(tmp_path, ())
     async with launching.app.run_test(size=(80, 24), notifications=True) as pilot:

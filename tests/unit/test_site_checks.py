@@ -10,7 +10,7 @@ import pytest
 from idx_files import write_dataset
 
 from backends.files import write_json
-from backends.launch.facts import Facts, gather
+from backends.launch.facts import Facts, gather, visible
 from backends.launch.outlook import look_ahead
 from backends.launch.site_checks import check_site, estimate_of
 from backends.models.flag_checks import split_counts, split_shares
@@ -69,6 +69,11 @@ def test_gpus_in_use_are_named_with_their_user_and_idle_ones_instead(workspace: 
     }  # 46 GB for certain, on 2 even more
     (problem,) = on_gpus(dataclasses.replace(plan, gpus=(0, 1)), Facts(gpus=gpus(2, 0)))
     assert problem.severity == "warning" or problem.fix is None
+
+
+def test_only_gpus_that_this_shell_may_use_count() -> None:
+    indices = {"": 4, "2,3": 2, "3": 1, "GPU-8f2c": 4, "7": 0}
+    assert {devices: len(visible(gpus(0, 0, 0, 0), devices)) for devices in indices} == indices
 
 
 def test_gpus_that_are_not_there(workspace: Workspace) -> None:

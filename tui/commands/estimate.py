@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
+from backends.launch.facts import measured_throughput
 from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
 from backends.models import presets
 from backends.models.configuration import read_configuration
@@ -17,6 +18,7 @@ from backends.models.flag_checks import split_shares
 from backends.models.layout import check
 from backends.models.layout_checks import Resources
 from backends.runs.arguments import merge_arguments, value_of
+from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.run_text import megatron_arguments, print_problems
@@ -31,7 +33,10 @@ GIB = 2**30
     "--gpu-memory", type=click.FloatRange(min=1), metavar="GIB", help="Memory of one, to check against."
 )
 @click.option(
-    "--throughput", type=click.FloatRange(min=0, min_open=True), metavar="TFLOPS", help="Measured, a GPU."
+    "--throughput",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TFLOPS",
+    help="Measured, a GPU (default: as an earlier run of the same model had it, else assumed).",
 )
 @click.option("--data", type=click.Path(path_type=Path), metavar="PREFIX", help="Data to count epochs of.")
 @acceleration_options
@@ -56,6 +61,7 @@ def command(
             f"{preset.name} is the demo's and fits any machine.", "Name one of `mdk-tui presets`."
         )
     words = merge_arguments(accelerate(preset.arguments), megatron_arguments(arguments))
+    earlier = measured_throughput(RunPlan("train", "megatron", arguments=words), workspace)
     resources = Resources(gpus, int(gpu_memory * GIB) if gpu_memory else None)
     if data is not None:
         resources = _with_data(resources, data)
@@ -64,7 +70,7 @@ def command(
         read_configuration(words, gpus),
         data_tokens=resources.data_tokens,
         train_split=split_shares(value_of(words, "--split"))[0],
-        throughput=throughput,
+        throughput=throughput or (earlier.throughput if earlier else None),
     )
     if as_json:
         problems = [problem.as_json() for problem in found]
