@@ -19,8 +19,8 @@ TRIED = ("/v1/completions", "/completions", "/v1/chat/completions", "/chat/compl
 def connect(url: str, wait: float = WAIT) -> TextClient:
     """A client for the server at `url`: its address, or with the path that is to be asked. Raises UserError.
 
-    A path decides. Without one: a list of models (vLLM, llama.cpp), else the routes that refuse a GET with 405 because
-    they want something else (Megatron-LM of any version).
+    A path decides. Without one: a list of models (vLLM, llama.cpp), else the routes that want something else than GET
+    (Megatron-LM of any version).
     """
     base = base_url(url)
     for path in PATHS:
@@ -34,16 +34,27 @@ def connect(url: str, wait: float = WAIT) -> TextClient:
     models = http.probe("/v1/models")
     if _models(models):
         return OpenAiClient(base, _with_models(http, models), wait)
-    if http.probe(PLACE).status == 405:
+    if _takes(http, "PUT", PLACE):
         return MegatronClient(base, wait)
     for path in TRIED:
-        if http.probe(path).status == 405:
+        if _takes(http, "POST", path):
             return OpenAiClient(base, Endpoint(path), wait)
     raise UserError(
         f"There is a server at {clean_line(base, 200)}, but no text server that is known "
         f"(neither {PLACE} nor /v1/completions).",
         "Check the address and the port, or name the whole path, such as http://HOST:PORT/v1/completions.",
     )
+
+
+def _takes(http: Exchange, method: str, path: str) -> bool:
+    """Whether `path` wants `method`: a GET is refused with 405, or OPTIONS names it.
+
+    core_r0.8.0's server looks for a file when it gets a GET of any path, and then says 404.
+    """
+    if http.probe(path).status == 405:
+        return True
+    allowed = http.probe(path, "OPTIONS").headers.get("allow", "")
+    return method in (word.strip().upper() for word in allowed.split(","))
 
 
 def is_address(url: str) -> bool:

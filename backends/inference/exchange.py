@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from backends.errors import UserError
 from backends.text import clean_line
@@ -67,10 +67,10 @@ class Exchange:
         with self.open(method, path, body, deadline=time.monotonic() + self.wait) as stream:
             return stream.whole()
 
-    def probe(self, path: str) -> Reply:
-        """What GET says, soon. Raises UserError."""
+    def probe(self, path: str, method: Literal["GET", "OPTIONS"] = "GET") -> Reply:
+        """What it says, soon. Raises UserError."""
         wait = min(self.wait, PROBE)
-        with Exchange(self.base, wait).open("GET", path, deadline=time.monotonic() + wait) as stream:
+        with Exchange(self.base, wait).open(method, path, deadline=time.monotonic() + wait) as stream:
             return stream.whole()
 
     @contextlib.contextmanager

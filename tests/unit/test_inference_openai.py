@@ -180,6 +180,16 @@ def test_megatrons_server_is_told_by_its_route() -> None:
         assert server.asked[0]["prompts"] == ["x"], "finding out asks the model nothing"
 
 
+def test_core_r080s_server_looks_for_a_file_when_its_route_is_got() -> None:
+    with TextServer(continuing("!"), files=True) as server:
+        assert isinstance(connect(server.url), MegatronClient)
+    with (
+        TextServer(continuing("!"), routes=(), files=True) as server,
+        pytest.raises(UserError, match="neither /api"),
+    ):
+        connect(server.url)
+
+
 @pytest.mark.parametrize(
     ("routes", "pages", "named", "path"),
     [

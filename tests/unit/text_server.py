@@ -70,11 +70,17 @@ def piece(text: str, logprob: float = -0.5, finish: str | None = None) -> dict[s
 class TextServer:
     """On a free port of 127.0.0.1. `answer` may be changed at any time; `asked` are the bodies that came.
 
-    `pages` are what GET finds. `routes`: what may be asked for (PUT or POST); GET of one is refused with 405.
+    `pages` are what GET finds. `routes`: what may be asked for (PUT or POST); GET of one is refused with 405, or with
+    `files` looks for a file and finds none, as core_r0.8.0's does.
     """
 
     def __init__(
-        self, answer: Answer, *, routes: Sequence[str] = ("/api",), pages: Mapping[str, Any] | None = None
+        self,
+        answer: Answer,
+        *,
+        routes: Sequence[str] = ("/api",),
+        pages: Mapping[str, Any] | None = None,
+        files: bool = False,
     ) -> None:
         self.answer = answer
         self.asked: list[dict[str, Any]] = []
@@ -95,8 +101,15 @@ class TextServer:
 
             def do_GET(self) -> None:
                 page = (pages or {}).get(self.path)
-                status = 200 if page is not None else 405 if self.path in routes else 404
+                status = 200 if page is not None else 405 if self.path in routes and not files else 404
                 reply(page if page is not None else {"message": "no"}, status)(self, {})
+
+            def do_OPTIONS(self) -> None:
+                self.send_response(200 if files else 501)
+                if files:
+                    self.send_header("Allow", "GET, HEAD, OPTIONS" + (", PUT" if self.path in routes else ""))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Tests have nothing to log."""
