@@ -22,6 +22,7 @@ from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
+from backends.runs.source import applied_patches, git_commit
 from backends.tracking.choice import said_of
 from backends.tracking.handover import with_mlflow_run
 from backends.workspace import Workspace
@@ -49,7 +50,7 @@ def start(
     try:
         owned = _own_save_folder(with_master_port(plan, workspace, run=folder.path))
         owned = with_mlflow_run(owned, folder, workspace, {**environment, **said_of(owned.environment)})
-        write_json(folder.plan_file, dataclasses.replace(owned, versions=_versions()).as_json())
+        write_json(folder.plan_file, _with_versions(owned, workspace).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
     except OSError as error:
         _discard(folder)
@@ -62,6 +63,15 @@ def start(
         raise
     start_supervisor(folder, workspace, environment, program)
     return folder
+
+
+def _with_versions(plan: RunPlan, workspace: Workspace) -> RunPlan:
+    """What runs, as it is on the disk now."""
+    plan = dataclasses.replace(plan, versions=_versions())
+    if plan.trainer == "demo":
+        return plan
+    clone = workspace.megatron
+    return dataclasses.replace(plan, commit=git_commit(clone), patches=applied_patches(clone))
 
 
 def _own_save_folder(plan: RunPlan) -> RunPlan:

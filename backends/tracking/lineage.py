@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +15,13 @@ from backends.megatron.parser import Parser
 from backends.megatron.segment import seconds_of
 from backends.runs.folder import NAME, RunFolder
 from backends.runs.plan import RunPlan
+from backends.runs.state import RunState
 from backends.tracking.points import allowed_name
 from backends.tracking.store import Wanted
 from backends.workspace import Workspace
 
 LONGEST_VALUE = 500  # characters of a parameter, MLflow's limit since 1.28
 HEAD = 512  # bytes at the start of a log that tell it from another of the same path
-REFERENCE = re.compile(r"ref: (refs/\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def subject_of_run(folder: RunFolder, workspace: Workspace, run_id: str | None =
         folder.log,
         folder.telemetry,
         (folder.plan_file, folder.command),
-        _tags(plan, folder, workspace),
+        _tags(plan, folder, state),
         _parameters(plan),
     )
 
@@ -84,23 +83,6 @@ def cut(values: Mapping[str, str]) -> dict[str, str]:
     return {allowed_name(name): value[:LONGEST_VALUE] for name, value in values.items()}
 
 
-def git_commit(clone: Path) -> str | None:
-    """The commit that is checked out in `clone`, read from its .git folder; None where there is none."""
-    try:
-        head = (clone / ".git" / "HEAD").read_text(encoding="utf-8")
-        reference = REFERENCE.fullmatch(head)
-        if reference is None:
-            return head.strip() or None
-        loose = clone / ".git" / reference[1]
-        if loose.is_file():
-            return loose.read_text(encoding="utf-8").strip() or None
-        packed = (clone / ".git" / "packed-refs").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    rows = (line.split() for line in packed.splitlines())
-    return next((row[0] for row in rows if len(row) == 2 and row[1] == reference[1]), None)
-
-
 def _lineage(text: str) -> str:
     """The tag by which a lineage is found again: of characters that a filter can quote."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
@@ -123,18 +105,17 @@ def _parent_save(plan: RunPlan, workspace: Workspace) -> str | None:
     return parent.save if parent.save and parent.save != plan.save else None
 
 
-def _tags(plan: RunPlan, folder: RunFolder, workspace: Workspace) -> dict[str, str]:
-    megatron = plan.trainer == "megatron"
+def _tags(plan: RunPlan, folder: RunFolder, state: RunState | None) -> dict[str, str]:
     found = {
         "mdk.run": str(folder.path),
         "mdk.preset": plan.preset,
         "mdk.trainer": plan.trainer,
         "mdk.launcher": plan.launcher,
         "mdk.image": plan.image,
-        "mdk.hosts": ", ".join(plan.hosts),
+        "mdk.hosts": ", ".join(plan.hosts) or (state.machine.host if state else None),
         "mdk.patches": ", ".join(plan.patches),
         "mdk.version": plan.versions.get("mdk-tui"),
-        "mlflow.source.git.commit": plan.commit or (git_commit(workspace.megatron) if megatron else None),
+        "mlflow.source.git.commit": plan.commit,
     }
     return {name: value for name, value in found.items() if value}
 

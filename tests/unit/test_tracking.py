@@ -23,7 +23,7 @@ from backends.settings import MlflowSettings
 from backends.telemetry.readings import GpuReading, HostReading, Snapshot
 from backends.telemetry.wire import encode
 from backends.tracking import place
-from backends.tracking.lineage import cut, git_commit, subject_of_log, subject_of_run
+from backends.tracking.lineage import cut, subject_of_log, subject_of_run
 from backends.tracking.mlflow_sidecar import track_run
 from backends.tracking.place import Place, is_tracked, tracking_place
 from backends.tracking.points import LogPoints, Point, TelemetryPoints, allowed_name
@@ -277,19 +277,6 @@ def test_any_log_can_be_sent_and_sent_again(logs: Path):
     assert len(store.points) == len(points_of(log)) > 20
     assert len(store.values) > 100
     assert store.ended == max(p.time for p in store.points) / 1000
-
-
-def test_the_commit_is_read_without_git(tmp_path: Path):
-    assert git_commit(tmp_path) is None
-    heads = tmp_path / ".git" / "refs" / "heads"
-    heads.mkdir(parents=True)
-    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/core\n")
-    (tmp_path / ".git" / "packed-refs").write_text("# pack\nabc refs/heads/core\n")
-    assert git_commit(tmp_path) == "abc"
-    (heads / "core").write_text("def\n")
-    assert git_commit(tmp_path) == "def"
-    (tmp_path / ".git" / "HEAD").write_text("0123\n")
-    assert git_commit(tmp_path) == "0123"
 
 
 def test_values_are_cut_as_the_patched_trainer_cuts_them():
