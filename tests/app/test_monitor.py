@@ -236,7 +236,8 @@ async def test_a_zoomed_plot_gives_way_when_the_job_failed_before_its_first_iter
         assert app.monitor.zoomed == "loss"
         app.monitor.look_at(None, log("2xh200-oom-then-hangs.log"))
         await settled(pilot, lambda: "HANGING" in app.text())
-        assert app.monitor.zoomed is None and app.monitor.query_one(AttentionPanel).has_focus
+        assert app.monitor.zoomed is None
+        await settled(pilot, lambda: app.monitor.query_one(AttentionPanel).has_focus)
         await pilot.press("tab")
         assert app.monitor.zoomed == "gpus"
 

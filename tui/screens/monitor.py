@@ -261,9 +261,8 @@ class MonitorScreen(MonitorKeys):
         if not plots and self.zoomed in PLOTS:
             self.zoom_pane(None)
         if not plots and isinstance(self.focused, Plot):
-            self.set_focus(
-                self.query_one(AttentionPanel)
-            )  # at once: what is hidden loses it to whatever comes next
+            # What is hidden loses the focus to whatever comes next, and what is hidden yet cannot take it.
+            self.call_after_refresh(self.query_one(AttentionPanel).focus)
         self.set_class(not plots, "-no-plots")
 
     def panes(self) -> list[str]:
