@@ -41,9 +41,18 @@ class Likelihood:
 
 
 def likelihood(tokens: Iterable[Token], text: str = "") -> Likelihood:
-    """Of the tokens whose log-probability was told; `text` is what they spell, where bits per byte are wanted."""
-    told = [token.logprob for token in tokens if token.logprob is not None]
-    return Likelihood(-sum(told), len(told), len(text.encode(errors="replace")))
+    """Of the tokens that have a probability; those without (the first, where no mark begins the document) do not count.
+
+    `text` is what all of them spell, where bits per byte are wanted.
+    """
+    known = list(tokens)
+    told = [token.logprob for token in known if token.logprob is not None]
+    silent = sum(_bytes(token.text) for token in known if token.logprob is None)
+    return Likelihood(-sum(told), len(told), max(_bytes(text) - silent, 0))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="replace"))
 
 
 def words(found: Likelihood, dot: str = "·") -> str:

@@ -21,7 +21,7 @@ from backends.inference.request import (
     cut_at_stop,
 )
 from backends.inference.sse import event_data
-from backends.text import clean
+from backends.text import clean, clean_line
 
 DONE = "[DONE]"
 FULL_SAMPLING = (
@@ -56,9 +56,8 @@ class OpenAiClient:
 
     @property
     def dialect(self) -> str:
-        return (
-            f"{'chat' if self._endpoint.chat else 'completions'} of {self._endpoint.model or 'OpenAI’s kind'}"
-        )
+        kind = "chat" if self._endpoint.chat else "completions"
+        return f"OpenAI {kind}{f', model {clean_line(self._endpoint.model, 100)}' if self._endpoint.model else ''}"
 
     def answer(self, request: Request) -> Iterator[Answered]:
         """Pieces as they come, the whole at last. Raises UserError; HalfAnswerError when it broke off in the middle."""

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from backends.errors import UserError
-from backends.inference.likelihood import Likelihood
-from backends.inference.request import TextClient, Token, TooLongError
+from backends.inference.likelihood import Likelihood, likelihood
+from backends.inference.request import TextClient, TooLongError
 
 WINDOW = 2000  # characters; about 500 tokens of English
 SMALLEST = 16  # characters: a model that does not take these has another trouble
@@ -63,14 +63,7 @@ def measure(
 
 
 def _scorer(piece: str) -> Callable[[TextClient], Likelihood]:
-    return lambda client: score(piece, client.score(piece))
-
-
-def score(text: str, tokens: Sequence[Token]) -> Likelihood:
-    """Of the tokens that have a probability; those without (the first, where no mark begins the document) do not count."""
-    told = [token.logprob for token in tokens if token.logprob is not None]
-    silent = sum(len(token.text.encode(errors="replace")) for token in tokens if token.logprob is None)
-    return Likelihood(-sum(told), len(told), max(len(text.encode(errors="replace")) - silent, 0))
+    return lambda client: likelihood(client.score(piece), piece)
 
 
 def windows(text: str, size: int) -> list[str]:

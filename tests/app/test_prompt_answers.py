@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from backends.inference import history
 from backends.inference.history import Turn
 from backends.inference.likelihood import Likelihood, likelihood, verdict, words
 from backends.inference.request import Request, Token
+from backends.runs.checkpoints import TRACKER
 from tui.glyphs import UNICODE
 from tui.screens.choose import Chooser
+from tui.screens.confirm import Confirm
 from tui.screens.details import Details
 from tui.screens.one_line import OneLine
 from tui.screens.parameters import ParametersScreen
@@ -104,6 +107,31 @@ async def test_one_of_two_that_fails_costs_not_the_other_s_answer(
         await it.ask(pilot, "This")
         await it.until(pilot, lambda: "goes on" in it.text and "refuses: prompts is empty" in it.text)
         assert it.field.text == "This"
+
+
+async def test_a_checkpoint_may_be_served_to_answer_beside_the_first(
+    server: TextServer, tmp_path: Path
+) -> None:
+    save = tmp_path / "ck"
+    shard = save / "iter_0000008" / "mp_rank_00" / "model_optim_rng.pt"
+    shard.parent.mkdir(parents=True)
+    with zipfile.ZipFile(shard, "w") as archive:
+        archive.writestr("args.json", "{}")
+    (save / TRACKER).write_text("8")
+    training = dataclasses.replace(
+        TRAINING, info=dataclasses.replace(TRAINING.info, save=str(save)), checkpoint=8
+    )
+    it = Prompting(tmp_path, at(server.url), training)
+    async with it.app.run_test(size=(120, 40), notifications=True) as pilot:
+        await it.until(pilot, lambda: "ready" in it.line("#server"))
+        await pilot.press("escape", "c")
+        await take(pilot, it, "serve iteration 8")
+        await it.until(pilot, lambda: isinstance(it.app.screen, Confirm))
+        shown = "\n".join(str(each.render()) for each in it.app.screen.query(Static))
+        assert "--iteration 8" in shown and "--ckpt-step 8" in shown
+        await pilot.press("escape")
+        assert not it.screen.has_class("-two"), "nothing is served that nobody wanted"
+    assert it.app.failures == []
 
 
 async def test_a_text_is_scored_by_both(server: TextServer, other: TextServer, tmp_path: Path) -> None:
@@ -232,11 +260,11 @@ def test_the_table_of_tokens_shows_what_else_was_likely() -> None:
 
 def test_likelihoods_are_sums_and_say_what_they_are() -> None:
     one = likelihood(TOKENS, "The cat")
-    assert (one.tokens, one.size) == (4, 7) and one.nats == pytest.approx(13.1)
+    assert (one.tokens, one.size) == (4, 4) and one.nats == pytest.approx(13.1)
     assert one.perplexity == pytest.approx(26.45, abs=0.01)
-    assert one.bits_per_byte == pytest.approx(13.1 / 0.693147 / 7, abs=0.001)
+    assert one.bits_per_byte == pytest.approx(13.1 / 0.693147 / 4, abs=0.001)
     assert one + Likelihood() == one
-    assert words(one) == "4 tokens · log p -13.1 · perplexity 26.4 · 2.70 bits per byte"
+    assert words(one) == "4 tokens · log p -13.1 · perplexity 26.4 · 4.72 bits per byte"
     assert words(Likelihood()) == "no log-probabilities" and Likelihood(1e6, 1).perplexity == float("inf")
     assert verdict([one, one]) == "both find it equally likely" and verdict([one]) == ""
 
@@ -306,3 +334,20 @@ async def test_presets_and_stop_texts(server: TextServer, tmp_path: Path) -> Non
         await it.ask(pilot, "This")
         await it.until(pilot, lambda: "This goes \n" in it.text)
     assert server.asked[0]["stop_on_eol"] is True
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_side_by_side(
+    snap_compare: Any, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [dataclasses.replace(ANSWER, answered_by=f"iteration {n} of gpt3-7b") for n in (1000, 2000)]
+    scores = [dataclasses.replace(turn, at=2.0, scored=True, continuation="") for turn in answers]
+    monkeypatch.setattr(history, "read", lambda _path: [*answers, *scores])
+    it = Prompting(Path("/home/user/mdk"), at("http://127.0.0.1:8028", iteration=2000))
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await it.until(pilot, lambda: "sat" in it.text and "ready" in it.line("#server"))
+        await pilot.press("escape", "p")
+        await pilot.pause()
+
+    assert snap_compare(it.app, terminal_size=size, run_before=before)

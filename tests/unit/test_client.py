@@ -215,6 +215,7 @@ def test_ask_json_is_json_even_of_impossible_tokens(server: TextServer, tmp_path
     server.answer = reply(b'{"text": ["ab"], "segments": [["a", "b"]], "logprobs": null}')
     found = json.loads(ask("a", "--json", "--url", server.url, folder=tmp_path).output)
     assert (found["continuation"], found["logprobs"], found["url"]) == ("b", None, server.url)
+    assert found["speaks"] == "Megatron-LM"
     server.answer = reply(
         b'{"text": ["abc"], "segments": [["a", "b", "c"]], "logprobs": [[-Infinity, -1.0]]}'
     )

@@ -207,7 +207,9 @@ def test_others_are_told_by_their_models_and_routes(routes: Any, pages: Any, nam
         found = connect(server.url + named)
         assert found.url == server.url + path and isinstance(found, OpenAiClient)
         assert complete(found, Request("x")).continuation == " lazy dog"
-        assert server.paths == [path]
+        assert server.paths == [path] and found.dialect.startswith(
+            "OpenAI chat" if path == CHAT else "OpenAI completions"
+        )
         assert server.asked[0].get("model") == ("tiny" if pages.get("/v1/models") == MODELS else None)
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from text_server import TextServer, continuing, reply
 
 from backends.errors import UserError
-from backends.inference.likelihood import Likelihood
-from backends.inference.perplexity import SMALLEST, Progress, measure, score, windows
+from backends.inference.likelihood import Likelihood, likelihood
+from backends.inference.perplexity import SMALLEST, Progress, measure, windows
 from backends.inference.request import Answered, Request, Token, TooLongError
 from tui.cli import cli
 
@@ -76,7 +76,7 @@ def test_a_model_that_takes_nothing_is_an_error_and_no_endless_loop() -> None:
 def test_a_first_token_without_a_probability_does_not_count() -> None:
     found = last(measure([Scorer(-2.0, mark=False)], ["あbc"], 100)).scores[0]
     assert (found.tokens, found.size, found.nats) == (2, 2, 4.0)
-    assert score("あb", [Token("あ"), Token("b", -1.0)]) == Likelihood(1.0, 1, 1)
+    assert likelihood([Token("あ"), Token("b", -1.0)], "あb") == Likelihood(1.0, 1, 1)
 
 
 def test_nothing_to_measure_is_said() -> None:

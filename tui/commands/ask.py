@@ -126,7 +126,11 @@ def _say_failure(error: UserError, prompt: str, client: TextClient, *, as_json: 
 
 def as_object(found: Completion, client: TextClient) -> str:
     """One line of JSON, which knows no infinities: a log-probability of -inf becomes null."""
-    value = asdict(found) | {"url": client.url, "tokens_per_second": found.tokens_per_second}
+    value = asdict(found) | {
+        "url": client.url,
+        "speaks": client.dialect,
+        "tokens_per_second": found.tokens_per_second,
+    }
     value["tokens"] = [token.text for token in found.tokens]
     numbers = [token.logprob for token in found.tokens]
     told = any(number is not None for number in numbers)

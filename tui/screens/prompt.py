@@ -10,25 +10,24 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 
-from backends.inference import history
 from backends.inference.history import Turn
 from backends.inference.parameters import toggled_greedy, words
 from backends.inference.request import Request
 from backends.settings import PromptSettings, read_settings
-from backends.text import clean, clean_line
+from backends.text import clean
 from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.question import Question
-from tui.screens.choose import Choice, Chooser
 from tui.screens.parameters import ParametersScreen
 from tui.screens.place import PlaceScreen
 from tui.screens.prompt_answerers import PromptAnswerers
 from tui.screens.prompt_files import PromptFiles
 from tui.screens.prompt_keys import KEYS
+from tui.screens.prompt_past import PromptPast
 from tui.widgets.answer_text import LEGEND, View, side_by_side
 from tui.widgets.exchanges import Exchanges, ExchangeView
 from tui.widgets.line import Line
-from tui.widgets.prompt_field import PromptField, Recalling
+from tui.widgets.prompt_field import PromptField
 
 if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
@@ -48,15 +47,13 @@ class PromptScreen(PlaceScreen):
 
     def __init__(self, workspace: Workspace, *, ascii_only: bool = False) -> None:
         super().__init__(workspace, ascii_only=ascii_only)
-        self._file = workspace.outputs / "prompts.jsonl"
-        self._turns: list[Turn] = []
         self._request = Request("")
         self.answerers = PromptAnswerers(self)
         self._question: Question | None = None
         self._answer: ExchangeView | None = None
         self._view: View = "plain"
-        self._recall = Recalling()
         self._made_from: float | None = None  # what the text in the field was made from
+        self.past = PromptPast(self)
         self.files = PromptFiles(self)
 
     def content(self) -> Iterable[Widget]:
@@ -71,7 +68,7 @@ class PromptScreen(PlaceScreen):
         self._settings_came(PromptSettings())
         self._show_parameters()
         self.set_interval(1.0, self.answerers.tick)
-        in_background(self, lambda: history.read(self._file), self._history_came, self.mdk.tell_failure)
+        self.past.read()
         in_background(
             self,
             lambda: read_settings(self.workspace.settings).prompt,
@@ -82,11 +79,6 @@ class PromptScreen(PlaceScreen):
     @property
     def field(self) -> PromptField:
         return self.query_one(PromptField)
-
-    @property
-    def turns(self) -> Sequence[Turn]:
-        """All, oldest first."""
-        return self._turns
 
     @property
     def exchanges(self) -> Exchanges:
@@ -168,13 +160,10 @@ class PromptScreen(PlaceScreen):
 
     def _ended(self, question: Question) -> None:
         self._question = self._answer = None
-        self._recall, self._made_from = Recalling(), None
+        self._made_from = None
         if question.answered and not question.turns[0].scored and self.field.text == question.request.prompt:
             self.field.clear()
-        self._turns += question.turns
-        in_background(
-            self, lambda: history.append(self._file, question.turns), lambda _: None, self._history_failed
-        )
+        self.past.add(question.turns)
         self.files.next()
         self.answerers.show()
         self.refresh_bindings()
@@ -210,14 +199,6 @@ class PromptScreen(PlaceScreen):
     def _render_turns(self, turns: Sequence[Turn]) -> list[Content]:
         return side_by_side(turns, glyphs(self.ascii_only), self._view)
 
-    def _history_came(self, turns: list[Turn]) -> None:
-        self._turns = turns + self._turns
-        self.exchanges.fill(history.exchanges(turns))
-
-    def _history_failed(self, error: Exception) -> None:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        self.mdk.tell(f"The history cannot be written to {self._file}: {why}.", warning=True)
-
     def action_mark(self, step: int) -> None:
         self.exchanges.mark(step)
 
@@ -235,8 +216,7 @@ class PromptScreen(PlaceScreen):
 
     def action_copy(self) -> None:
         marked = [turn.continuation for turn in self.exchanges.marked or () if turn.continuation]
-        newest = (turn.continuation for turn in reversed(self._turns) if turn.continuation)
-        answer = "\n\n".join(marked) or next(newest, "")
+        answer = "\n\n".join(marked) or self.past.newest_answer
         if answer:
             self.copy_text(clean(answer))
         else:
@@ -257,28 +237,21 @@ class PromptScreen(PlaceScreen):
 
     def action_edit(self) -> None:
         if turns := self.exchanges.marked:
-            self._write(turns[0].prompt, turns[0].at)
+            self.write(turns[0].prompt, turns[0].at)
 
     def action_branch(self) -> None:
         if turns := self.exchanges.marked:
-            self._write(turns[0].prompt + turns[0].continuation, turns[0].at)
+            self.write(turns[0].prompt + turns[0].continuation, turns[0].at)
 
-    def _write(self, text: str, parent: float | None) -> None:
+    def write(self, text: str, parent: float | None = None) -> None:
+        """Into the field. `parent`: the turn that it is taken from."""
         self._made_from = parent
         self.field.text = clean(text)
         self.field.move_cursor(self.field.document.end)
         self.field.focus()
 
     def action_search(self) -> None:
-        turns = {str(at): turn for at, turn in enumerate(self._turns)}
-        listed = [
-            Choice(key, clean_line(turn.prompt + turn.continuation, 300), turn.answered_by)
-            for key, turn in reversed(turns.items())
-        ]
-        self.app.push_screen(
-            Chooser("asked before", listed),
-            lambda key: self._write(turns[key].prompt, turns[key].at) if key else None,
-        )
+        self.past.search()
 
     def action_samples(self) -> None:
         self.files.show_samples()
@@ -290,10 +263,7 @@ class PromptScreen(PlaceScreen):
         self.files.export()
 
     def on_prompt_field_recall(self, message: PromptField.Recall) -> None:
-        prompts = list(dict.fromkeys(turn.prompt for turn in reversed(self._turns) if turn.prompt))
-        text = self._recall.step(message.step, prompts, self.field.text)
-        if text is not None:
-            self._write(text, None)
+        self.past.recall(message.step)
 
     # Parameters.
 

@@ -84,7 +84,7 @@ class PromptFiles:
 
         if not name:
             return
-        path, turns = self._path(name), list(self._screen.turns)
+        path, turns = self._path(name), list(self._screen.past.turns)
 
         def write() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
