@@ -26,7 +26,7 @@ SAMPLE = re.compile(
 SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?):( +)([^ |\n]+) \|")
 DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
 ENOUGH = 256  # lines in a block that show which columns are constant
-ENDS_A_LINE = operator.methodcaller("endswith", b"\n")
+NEWLINE = {10}
 LONGEST = 10**18  # no iteration is printed with more digits
 
 
@@ -77,7 +77,7 @@ class Rows:
         if not any(self.gaps):
             return lines
         between = itertools.accumulate([gap.count(b"\n") if gap else 0 for gap in self.gaps])
-        return array("q", list(map(operator.add, between, lines)))
+        return list(map(operator.add, between, lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class LinePattern:
             gaps, *texts = form.split(block)
             filled = [gap for gap in gaps if gap]
             self._loosen(texts)
-        if not texts or not all(map(ENDS_A_LINE, filled)):
+        if not texts or not NEWLINE.issuperset([gap[-1] for gap in filled]):
             return None
         times = self._times(texts.pop(0)) if self._stamp else [None] * len(texts[0])
         try:
