@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from backends.workspace import Workspace
 
 PAUSE = 0.06  # s without a key before the outlook is worked out
+EDITED = "The command was edited by hand: the form has no say. u goes back to it.\n"
 GPUS_AGE = 30.0  # s after which the GPUs are asked again when the screen is opened
 
 
@@ -90,16 +91,14 @@ class LaunchScreen(PlaceScreen):
     def content(self) -> Iterable[Widget]:
         with Horizontal():
             yield LaunchForm(id="form", ascii_only=self.ascii_only)
-            with VerticalScroll(id="outlook"):
+            with Vertical(id="right"):
                 yield Static("", id="title", markup=False)
-                yield Static(
-                    "The command was edited by hand: the form has no say. u goes back to it.\n",
-                    id="edited",
-                    markup=False,
-                )
-                yield Static("", id="problems", markup=False)
-                yield Static("", id="estimate", markup=False)
-                yield Static("", id="command", markup=False)
+                yield Static("", id="gist", markup=False)
+                with VerticalScroll(id="outlook"):
+                    yield Static(EDITED, id="edited", markup=False)
+                    yield Static("", id="problems", markup=False)
+                    yield Static("", id="estimate", markup=False)
+                    yield Static("", id="command", markup=False)
 
     def on_mount(self) -> None:
         self.set_class(not self.workspace.megatron.is_dir(), "-demo")
@@ -195,7 +194,8 @@ class LaunchScreen(PlaceScreen):
         self.set_class(choices.demo, "-demo")
         self.set_class(self._edited is not None, "-edited")
         self._form.disabled = self._edited is not None
-        self._write("title", f"{clean(choices.preset.title)}\n")
+        self._write("title", clean(choices.preset.title))
+        self._write("gist", launch_words.gist(answer.problems, answer.outlook, sign))
         self._write("problems", launch_words.problem_text(answer.problems, sign))
         outlook = answer.outlook
         self._write("estimate", launch_words.estimate_text(outlook, self._now()) if outlook else "")

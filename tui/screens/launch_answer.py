@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backends.errors import UserError
@@ -28,9 +28,15 @@ class Answer:
     recompute: str
     effects: dict[str, Effect]
 
+    root: str = ""  # of the workspace
+
     @property
     def problems(self) -> tuple[Problem, ...]:
-        return (self.refusal,) if self.refusal else self.outlook.problems if self.outlook else ()
+        """Paths in the workspace are named from there: the first line of the screen says where it is."""
+        found = (self.refusal,) if self.refusal else self.outlook.problems if self.outlook else ()
+        return tuple(
+            replace(problem, message=problem.message.replace(f"{self.root}/", "")) for problem in found
+        )
 
 
 def answer_of(
@@ -45,22 +51,25 @@ def answer_of(
     from backends.launch.editing import edited
     from backends.launch.outlook import look_ahead
 
+    root = str(workspace.root)
     try:
         arguments = choices.arguments
         on, recompute = accelerations_of(arguments)
     except UserError as error:
-        return Answer(None, _refusal(error, "more"), {}, "none", {})
+        return Answer(None, _refusal(error, "more"), {}, "none", {}, root)
     try:
         plan, resumption = plan_of(choices, workspace, now, len(gpus) if gpus else None)
         outlook = look_ahead(plan, workspace, gpus, resumption)
         if edited_text is not None:
             outlook = look_ahead(edited(outlook.plan, workspace, edited_text), workspace, gpus, resumption)
     except UserError as error:
-        return Answer(None, _refusal(error, "load" if choices.text("load") else "gpus"), on, recompute, {})
+        return Answer(
+            None, _refusal(error, "load" if choices.text("load") else "gpus"), on, recompute, {}, root
+        )
     effects = (
         effects_of(arguments, outlook.plan.processes, outlook.facts.vocab_size) if not choices.demo else {}
     )
-    return Answer(outlook, None, on, recompute, effects)
+    return Answer(outlook, None, on, recompute, effects, root)
 
 
 def _refusal(error: UserError, field: str) -> Problem:

@@ -41,6 +41,21 @@ def problem_text(problems: Sequence[Problem], sign: Glyphs) -> Content:
     return Content.assemble(*parts)
 
 
+def gist(problems: Sequence[Problem], outlook: Outlook | None, sign: Glyphs) -> Content:
+    """One line: how many problems, how much memory, how long."""
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
+    parts = [
+        (f"{sign.failed} {errors}", "$text-error") if errors else None,
+        (f"! {warnings}", "$text-warning") if warnings else None,
+        None if problems else (f"{sign.good} ready", "$text-success"),
+    ]
+    if outlook is not None and (found := outlook.estimate) is not None:
+        parts.append((f"{found.memory.total / 1024:.1f} GiB a GPU", ""))
+        parts.append((duration(found.training.seconds), "") if found.training.seconds else None)
+    return Content(f" {sign.dot} ").join(Content.styled(text, style) for text, style in filter(None, parts))
+
+
 def estimate_text(outlook: Outlook, now: datetime) -> Content:
     """Rows of a name and its numbers; what is not known is left out."""
     rows = [*_data_rows(outlook), *(_rows(outlook, outlook.estimate, now) if outlook.estimate else [])]
