@@ -58,6 +58,7 @@ PLACES = (
     Place("prompt", "5", "Prompt"),
     Place("runs", "6", "Runs"),
     Place("nodes", "7", "Nodes"),
+    Place("resume", "8", "Resume"),
 )
 
 
@@ -143,6 +144,11 @@ class MdkApp(SurvivingApp):
 
             return NodesScreen(self.workspace, ascii_only=self.ascii_only)
 
+        def resume() -> Screen[Any]:
+            from tui.screens.resume import ResumeScreen
+
+            return ResumeScreen(self.workspace, ascii_only=self.ascii_only)
+
         def compare() -> Screen[Any]:
             from tui.screens.compare import CompareScreen
 
@@ -153,7 +159,7 @@ class MdkApp(SurvivingApp):
 
             return FailureScreen()
 
-        return {"home": home, "setup": setup, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "compare": compare, "failure": failure}  # fmt: skip
+        return {"home": home, "setup": setup, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "resume": resume, "compare": compare, "failure": failure}  # fmt: skip
 
     def _make_monitor(self) -> Screen[Any]:
         from tui.screens.monitor import MonitorScreen

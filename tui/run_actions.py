@@ -6,7 +6,7 @@ Plans are made and jobs started in threads; what was started is opened in the mo
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ class Prospect:
     command: str
     problems: tuple[Problem, ...]
     start: Callable[[], RunFolder]
+    notes: str = ""  # what is to be known before: where it goes on from, what differs
 
 
 def shell_command(workspace: Workspace, *words: str) -> str:
@@ -48,12 +49,31 @@ def prospect_of(workspace: Workspace, plan: RunPlan, title: str, shell: str) -> 
     )
 
 
-def resume_prospect(workspace: Workspace, save: Path) -> Prospect:
-    """Raises UserError when there is nothing to continue."""
-    from backends.runs.planning import continue_plan
+def resume_prospect(
+    workspace: Workspace, given: Path, iteration: int | None = None, changes: Sequence[str] = ()
+) -> Prospect:
+    """Going on from `given`, a save folder or one checkpoint of it, or from `iteration` in a branch, with changed Megatron
+    arguments. Raises UserError when there is nothing whole."""
+    from datetime import datetime
 
-    plan = continue_plan(workspace, save, ())
-    return prospect_of(workspace, plan, "resume", shell_command(workspace, "resume", str(save)))
+    from backends.launch.commands import commands
+    from backends.launch.resume import resume_problems, start_resumption
+    from backends.runs.resuming import resumption
+    from tui.commands.resume_text import difference_lines
+
+    found = resumption(workspace, given, iteration, changes, datetime.now())
+    branch = () if iteration is None else ("--iteration", str(iteration))
+    more = ("--", *changes) if changes else ()
+    source = found.source
+    what = "branch" if source.branch else "continue"
+    return Prospect(
+        f"{what} from iteration {source.iteration}",
+        shell_command(workspace, "resume", str(given), *branch, *more),
+        commands(found.plan, workspace).shell(),
+        tuple(resume_problems(found, workspace)),
+        lambda: start_resumption(found, workspace),
+        "\n".join([*([source.why] if source.why else []), *difference_lines(found)]),
+    )
 
 
 def serve_prospect(workspace: Workspace, save: Path, iteration: int | None = None) -> Prospect:

@@ -61,6 +61,11 @@ class RunPlan:
     def train_iters(self) -> int | None:
         return int_of(self.arguments, "--train-iters")
 
+    @property
+    def save_interval(self) -> int | None:
+        """Iterations between two saves."""
+        return int_of(self.arguments, "--save-interval")
+
     def check(self) -> list[Problem]:
         """What is wrong, as far as the plan and the disk can tell. A launcher has its own checks on top."""
         problems = [*_check_words(self), *_check_load(self)]

@@ -11,6 +11,8 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.runs.checkpoints import Checkpoint, checkpoints, read_tracker, save_folders
 
+RECORD = "pruned.log"
+
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
@@ -65,6 +67,14 @@ def linked_checkpoints(base: Path) -> frozenset[Path]:
             if entry.is_symlink():
                 found.add(Path(entry.path).resolve())
     return frozenset(found)
+
+
+def prune(plan: Pruning, now: str) -> None:
+    """Remove what `plan` names; what was removed stays on record beside the checkpoints (`now`: ISO time). Raises OSError."""
+    remove_checkpoints(plan.remove)
+    with (Path(plan.save) / RECORD).open("a", encoding="utf-8") as file:
+        for checkpoint in plan.remove:
+            file.write(f"{now} removed {Path(checkpoint.path).name} ({checkpoint.size} bytes)\n")
 
 
 def remove_checkpoints(doomed: Iterable[Checkpoint]) -> None:

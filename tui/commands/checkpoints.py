@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import click
 
 from backends.errors import UserError
-from backends.runs.checkpoints import Checkpoint, checkpoints, read_tracker, save_folders
+from backends.runs.checkpoints import checkpoints, read_tracker, save_folders
+from backends.runs.lineages import Lineage, SavedPoint, with_history
+from backends.runs.planning import writers_of
 from backends.text import clean_line
+from backends.workspace import Workspace
+from tui.save_words import forecast_words, layout_words, written_words
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 @click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
-def command(folder: Path, as_json: bool, check: bool) -> int:
-    """The checkpoints in DIR (a save folder, or a base with dated folders): format, layout, size, complete or why not."""
-    saves = existing_saves(folder)
-    found = {save: checkpoints(save) for save in saves}
+@click.pass_obj
+def command(workspace: Workspace, folder: Path, as_json: bool, check: bool) -> int:
+    """The checkpoints in DIR (a save folder, or a base with dated folders): format, layout, size, complete or why not.
+
+    Where a run of the workspace saves there, also how long its saves take, when the next is due and whether the disk
+    holds it.
+    """
+    found = [_lineage(workspace, save) for save in existing_saves(folder)]
+    points = [point for lineage in found for point in lineage.points]
     if as_json:
-        click.echo(json.dumps([c.as_json() for group in found.values() for c in group]))
+        shown = [{**p.checkpoint.as_json(), "loss": p.loss, "seconds": p.seconds} for p in points]
+        click.echo(json.dumps(shown))
     else:
-        for save, group in found.items():
-            _print(save, group)
-    troubled = any(
-        read_tracker(save).problem or any(not c.complete for c in group) for save, group in found.items()
-    )
-    return 3 if check and troubled else 0
+        for lineage in found:
+            _print(lineage)
+    troubled = any(lineage.trouble for lineage in found) or any(not p.checkpoint.complete for p in points)
+    short = any(lineage.forecast and lineage.forecast.next_fits is False for lineage in found)
+    return 3 if check and (troubled or short) else 0
 
 
 def existing_saves(folder: Path) -> list[Path]:
@@ -47,16 +55,24 @@ def existing_saves(folder: Path) -> list[Path]:
     return saves
 
 
-def _print(save: Path, group: list[Checkpoint]) -> None:
-    tracker = read_tracker(save)
-    click.echo(clean_line(str(save)))
-    if tracker.problem:
-        click.echo(f"  ! {tracker.problem}")
-    for c in group:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(c.modified)) if c.modified else ""
-        layout = f"TP {c.tp or '?'} × PP {c.pp or '?'}"
+def _lineage(workspace: Workspace, save: Path) -> Lineage:
+    lineage = Lineage(save, tuple(map(SavedPoint, checkpoints(save))), trouble=read_tracker(save).problem)
+    runs = list(writers_of(workspace, save))
+    return with_history(lineage, runs) if runs else lineage
+
+
+def _print(lineage: Lineage) -> None:
+    click.echo(clean_line(str(lineage.save)))
+    if lineage.trouble:
+        click.echo(f"  ! {clean_line(lineage.trouble)}")
+    for point in lineage.points:
+        c = point.checkpoint
+        when = written_words(c, "%Y-%m-%d %H:%M")
         mark = "tracked" if c.tracked else ""
         verdict = "complete" if c.complete else f"NOT COMPLETE: {c.reason}"
+        took = f"{point.seconds:7.1f} s" if point.seconds is not None else " " * 9
         click.echo(
-            f"  {c.iteration!s:>9}  {c.format:<10}  {layout:<13}  {c.size / 1e9:9.3f} GB  {when:<16}  {mark:<7}  {verdict}"
+            f"  {c.iteration!s:>9}  {c.format:<10}  {layout_words(c):<13}  {c.size / 1e9:9.3f} GB  {took}  {when:<16}  {mark:<7}  {verdict}"
         )
+    for words in forecast_words(lineage.forecast) if lineage.forecast else []:
+        click.echo(f"  {words}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.runs.pruning import Pruning, linked_checkpoints, plan_pruning, remove_checkpoints
+from backends.runs.pruning import Pruning, linked_checkpoints, plan_pruning, prune
 from backends.text import clean_line
 from tui.commands.checkpoints import existing_saves
 
@@ -51,8 +51,7 @@ def command(folder: Path, keep: int, branches: Path | None, yes: bool, dry_run: 
         click.confirm(f"Remove {len(doomed)} checkpoints?", abort=True)
     for plan in plans:
         if plan.remove:
-            remove_checkpoints(plan.remove)
-            _log(Path(plan.save), plan)
+            prune(plan, time.strftime("%Y-%m-%dT%H:%M:%S"))
     return 0
 
 
@@ -72,12 +71,3 @@ def _as_json(plan: Pruning) -> dict[str, object]:
         "keep": [{**c.as_json(), "why": why} for c, why in plan.kept],
         "freed": plan.freed,
     }
-
-
-def _log(save: Path, plan: Pruning) -> None:
-    """What was removed stays on record beside the checkpoints."""
-    with (save / "pruned.log").open("a", encoding="utf-8") as file:
-        for checkpoint in plan.remove:
-            file.write(
-                f"{time.strftime('%Y-%m-%dT%H:%M:%S')} removed {Path(checkpoint.path).name} ({checkpoint.size} bytes)\n"
-            )

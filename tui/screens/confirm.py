@@ -46,6 +46,8 @@ class Confirm(ModalScreen[bool]):
                 yield Static(
                     f"{clean(found)}\n", id="problems", markup=False, classes="-forbidden" * self._forbidden
                 )
+            if self._prospect.notes:
+                yield Static(f"{clean(self._prospect.notes)}\n", id="notes", markup=False)
             yield Static(f"{clean(self._prospect.shell)}\n", markup=False)
             yield Static("which runs, independent of this terminal:\n", classes="quiet", markup=False)
             yield Static(clean(self._prospect.command), classes="quiet", markup=False)

@@ -40,5 +40,9 @@ class OneLine(ModalScreen[str | None]):
         yield Footer()
 
     def action_take(self) -> None:
+        # The key comes here at once, what was typed or pasted before it may still wait for the field.
+        self.query_one(Input).call_later(self._take)
+
+    def _take(self) -> None:
         if text := self.query_one(Input).value.strip():
             self.dismiss(text)

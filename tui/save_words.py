@@ -1,0 +1,51 @@
+"""Checkpoints and saves in a few words, the same in the commands and on the screens."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tui.widgets.axes import duration
+
+if TYPE_CHECKING:
+    from backends.runs.checkpoints import Checkpoint
+    from backends.runs.save_forecast import SaveForecast
+
+UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def size_words(size: int) -> str:
+    """Bytes with three digits: "81.2 GB"."""
+    for scale, unit in UNITS:
+        if size >= scale:
+            value = size / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size} B"
+
+
+def layout_words(checkpoint: Checkpoint) -> str:
+    return f"TP {checkpoint.tp or '?'} × PP {checkpoint.pp or '?'}"
+
+
+def written_words(checkpoint: Checkpoint, form: str = "%m-%d %H:%M") -> str:
+    """When it was written, in local time; "" when that is not known."""
+    return time.strftime(form, time.localtime(checkpoint.modified)) if checkpoint.modified else ""
+
+
+def forecast_words(coming: SaveForecast) -> list[str]:
+    """The next save and the disk, a sentence each; nothing of what is not known."""
+    words: list[str] = []
+    if coming.next_iteration is not None:
+        when = f" in {duration(coming.seconds_until)}" if coming.seconds_until is not None else ""
+        takes = f", which takes {coming.seconds:.1f} s" if coming.seconds is not None else ""
+        words.append(f"next save at iteration {coming.next_iteration:,}{when}{takes}")
+    if coming.free is not None and coming.size:
+        room = f"{size_words(coming.free)} free: room for {coming.fits:,} more of {size_words(coming.size)}"
+        if coming.remaining:
+            room += f", {coming.remaining:,} to come"
+        if coming.remaining and coming.next_fits is False:
+            room += ": THE NEXT ONE DOES NOT FIT"
+        elif coming.all_fit is False:
+            room += ": not all of them fit; prune in time"
+        words.append(room)
+    return words

@@ -1,0 +1,270 @@
+"""Resume: everything that can be gone on from, newest first; continue, branch, see what would differ, make room."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from backends.errors import UserError
+from tui import run_actions
+from tui.background import in_background
+from tui.bridge import Bridge
+from tui.glyphs import glyphs
+from tui.screens import resume_view
+from tui.screens.one_line import OneLine
+from tui.screens.place import PlaceScreen
+from tui.screens.resume_view import Outlook
+from tui.widgets.listing import Listing
+from tui.widgets.panel import Panel, Span
+
+if TYPE_CHECKING:
+    from backends.runs.lineages import Lineage, SavedPoint
+    from backends.runs.pruning import Pruning
+    from backends.runs.watching import SeenRun
+    from backends.workspace import Workspace
+
+Look = Callable[[Callable[[], bool]], Iterator[tuple["Lineage", ...]]]
+KEEP = "3"  # checkpoints that pruning proposes to keep
+NONE = "none"  # the word that takes all changes back
+
+
+class ResumeDetails(Panel, can_focus=False):
+    """The marked checkpoint and what a resume of it would change."""
+
+    DEFAULT_CSS = "ResumeDetails { height: 11; }"
+
+    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
+        super().__init__(id=id, ascii_only=ascii_only)
+        self._found: tuple[Lineage, SavedPoint] | None = None
+        self._outlook: Outlook | None = None
+        self._changes: Sequence[str] = ()
+
+    def update(
+        self, found: tuple[Lineage, SavedPoint] | None, outlook: Outlook | None, changes: Sequence[str]
+    ) -> None:
+        self._found, self._outlook, self._changes = found, outlook, changes
+        self.show()
+
+    def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
+        if self._found is None:
+            return (), ()
+        return [(f"iteration {self._found[1].checkpoint.iteration}", "title")], ()
+
+    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        return resume_view.details(self._found, self._outlook, self._changes, width, height)
+
+
+class ResumeScreen(PlaceScreen):
+    """`look` yields the lineages again and again as more is known, until its argument says that it is closed."""
+
+    WHERE = "Resume"
+    CSS = "ResumeScreen Listing { margin: 1 1 0 1; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "go_on", "continue", id="resume.continue", tooltip="Go on from the marked checkpoint; the command is shown first"),
+        Binding("b", "branch", "branch", id="resume.branch", tooltip="Go on from it in a folder of its own; the command is shown first"),
+        Binding("a", "arguments", "arguments…", id="resume.arguments", tooltip="Change Megatron arguments of what goes on, such as --train-iters"),
+        Binding("p", "prune", "prune…", id="resume.prune", tooltip="Remove old checkpoints of this folder; which is shown first"),
+        Binding("x", "everything", "all", id="resume.all", tooltip="All checkpoints, or the newest of each folder"),
+        Binding("u", "look", "look again", id="resume.look", tooltip="Read the folders again", show=False),
+    ]  # fmt: skip
+
+    def __init__(self, workspace: Workspace, *, ascii_only: bool = False, look: Look | None = None) -> None:
+        super().__init__(workspace, ascii_only=ascii_only)
+        self._look = look or self._look_at_folders
+        self._lineages: tuple[Lineage, ...] = ()
+        self._reading: Bridge[tuple[Lineage, ...]] | None = None
+        self._comparing: Bridge[Outlook] | None = None
+        self._outlook: Outlook | None = None
+        self._compared: tuple[str, tuple[str, ...]] | None = None
+        self._changes: tuple[str, ...] = ()
+        self._everything = False
+        self._runs: tuple[tuple[str, str, int | None], ...] | None = None
+
+    def _look_at_folders(self, closed: Callable[[], bool]) -> Iterator[tuple[Lineage, ...]]:
+        from backends.runs.lineages import lineages
+
+        return lineages(self.workspace, closed)
+
+    def content(self) -> Iterable[Widget]:
+        yield Listing(id="list", ascii_only=self.ascii_only, empty="reading the folders of all runs")
+        yield ResumeDetails(id="details", ascii_only=self.ascii_only)
+
+    def on_mount(self) -> None:
+        self.query_one(Listing).focus()
+        self.action_look()
+
+    def on_unmount(self) -> None:
+        for bridge in (self._reading, self._comparing):
+            if bridge is not None:
+                bridge.close()
+
+    def runs_changed(self, runs: tuple[SeenRun, ...]) -> None:
+        known = tuple((seen.info.run, seen.info.phase, seen.checkpoint) for seen in runs)
+        if self._runs is not None and known != self._runs:
+            self.action_look()
+        self._runs = known
+
+    # Reading, in threads.
+
+    def action_look(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+        ended: list[bool] = []
+        self._reading = Bridge(
+            self,
+            lambda: self._look(lambda: bool(ended)),
+            self._came,
+            close_source=lambda: ended.append(True),
+            failed=self.mdk.tell_failure,
+        ).start()
+
+    def _came(self, lineages: tuple[Lineage, ...]) -> None:
+        self._lineages = lineages
+        listing = self.query_one(Listing)
+        listing.empty = "no checkpoints yet: 1 shows what to start"
+        listing.update(resume_view.rows(lineages, glyphs(self.ascii_only), everything=self._everything))
+        self._describe()
+
+    def on_listing_marked(self) -> None:
+        self._describe()
+
+    @property
+    def chosen(self) -> tuple[Lineage, SavedPoint] | None:
+        return resume_view.find(self._lineages, self.query_one(Listing).marked)
+
+    def _describe(self) -> None:
+        found = self.chosen
+        wanted = (found[1].checkpoint.path, self._changes) if found else None
+        if wanted != self._compared:
+            self._compared, self._outlook = wanted, None
+            if self._comparing is not None:
+                self._comparing.close()
+            if found is not None:
+                path, changes = Path(found[1].checkpoint.path), self._changes
+                self._comparing = in_background(
+                    self,
+                    lambda: outlook_of(self.workspace, path, changes),
+                    self._outlook_came,
+                    self.mdk.tell_failure,
+                )
+        self.query_one(ResumeDetails).update(found, self._outlook, self._changes)
+        self.refresh_bindings()
+
+    def _outlook_came(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self.query_one(ResumeDetails).update(self.chosen, outlook, self._changes)
+
+    # What can be done with the marked checkpoint.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action not in ("go_on", "branch", "prune", "arguments") or not self.is_mounted:
+            return True
+        found = self.chosen
+        if found is None:
+            return False
+        lineage, point = found
+        whole, numbered = point.checkpoint.complete, isinstance(point.checkpoint.iteration, int)
+        return {
+            "go_on": whole and not (lineage.busy and point.checkpoint.tracked),
+            "branch": whole and numbered,
+            "prune": len(lineage.points) > 1,
+            "arguments": True,
+        }[action]
+
+    def action_go_on(self) -> None:
+        if found := self.chosen:
+            path, changes = Path(found[1].checkpoint.path), self._changes
+            run_actions.propose(
+                self.mdk, lambda: run_actions.resume_prospect(self.workspace, path, None, changes)
+            )
+
+    def action_branch(self) -> None:
+        if found := self.chosen:
+            lineage, point = found
+            at, changes = point.checkpoint.iteration, self._changes
+            number = at if isinstance(at, int) else None
+            run_actions.propose(
+                self.mdk, lambda: run_actions.resume_prospect(self.workspace, lineage.save, number, changes)
+            )
+
+    def action_arguments(self) -> None:
+        note = f"Megatron arguments that are to change, such as --train-iters 2000; {NONE} takes all changes back."
+        self.app.push_screen(OneLine("arguments", note, shlex.join(self._changes)), self._changed)
+
+    def _changed(self, text: str | None) -> None:
+        if text is None:
+            return
+        try:
+            words = () if text == NONE else tuple(shlex.split(text))
+        except ValueError as error:
+            self.mdk.tell(f"This cannot be read: {error}.", warning=True)
+            return
+        if words and not words[0].startswith("--"):
+            self.mdk.tell("Megatron's arguments begin with --.", warning=True)
+            return
+        self._changes = words
+        self._describe()
+
+    def action_everything(self) -> None:
+        self._everything = not self._everything
+        self._came(self._lineages)
+
+    def action_prune(self) -> None:
+        if found := self.chosen:
+            save = found[0].save
+            note = "How many whole checkpoints of this folder are to be kept, the newest ones?"
+            self.app.push_screen(OneLine("prune", note, KEEP), lambda text: self._ask_prune(save, text))
+
+    def _ask_prune(self, save: Path, text: str | None) -> None:
+        if text is None:
+            return
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            self.mdk.tell("That is no number above 0.", warning=True)
+            return
+        keep = int(text)
+
+        def show(plan: Pruning) -> None:
+            from tui.screens.prune_question import PruneQuestion
+
+            shell = run_actions.shell_command(self.workspace, "prune", str(save), "--keep", str(keep))
+            self.app.push_screen(
+                PruneQuestion(plan, shell), lambda wanted: self._prune(plan) if wanted else None
+            )
+
+        in_background(self, lambda: pruning_of(save, keep), show, self.mdk.tell_failure)
+
+    def _prune(self, plan: Pruning) -> None:
+        from backends.runs.pruning import prune
+
+        def done(_: None) -> None:
+            self.mdk.tell(f"Removed {len(plan.remove)} checkpoints.")
+            self.action_look()
+
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+        in_background(self, lambda: prune(plan, stamp), done, self.mdk.tell_failure)
+
+
+def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Outlook:
+    """What going on from `checkpoint` would change, or why it cannot be."""
+    from datetime import datetime
+
+    from backends.runs.resuming import resumption
+
+    try:
+        found = resumption(workspace, checkpoint, None, changes, datetime.now())
+    except UserError as error:
+        return Outlook(refusal=str(error))
+    return Outlook(found.differences, found.compared_with)
+
+
+def pruning_of(save: Path, keep: int) -> Pruning:
+    from backends.runs.pruning import linked_checkpoints, plan_pruning
+    from backends.runs.resuming import base_of
+
+    return plan_pruning(save, keep, linked_checkpoints(save) | linked_checkpoints(base_of(save)))
