@@ -22,6 +22,7 @@ GIT_RATE = re.compile(r"\| ([\d.]+ [KMG]?i?B/s)")
 DOCUMENTS = re.compile(r"^Processed (\d+) documents \(([\d.]+) docs/s, ([\d.]+) MB/s\)\.")
 DOWNLOAD = re.compile(r"^downloaded (\d+) of (\d+|\?) bytes, ([\d.]+) MB/s")
 CHECKED = re.compile(r"^checked (\d+) of (\d+) bytes, (\d+) documents")
+MMDEBSTRAP = re.compile(r"^I: (.+)")  # what cpu.def's image is made with, in its %setup
 # Milestones of `singularity build` in order; the longest silence follows the last but one.
 MILESTONES = (
     ("Starting build", 0.02),
@@ -56,6 +57,8 @@ def read_progress(line: str, documents: int | None = None) -> Progress | None:
         return Progress(text, done / total if total else None, f"{match[3]} MB/s")
     if match := CHECKED.match(line):
         return Progress(f"{int(match[3]):,} documents read", int(match[1]) / max(int(match[2]), 1))
+    if match := MMDEBSTRAP.match(line):
+        return Progress(match[1].rstrip("."))
     if line.startswith("INFO:"):
         for words, fraction in MILESTONES:
             if words in line:

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import psutil
 
+from backends.models.configuration import read_configuration
+from backends.models.estimate import estimate
+from backends.models.presets import find
 from backends.setup.step import Action, Finding, Site
 
 GB = 10**9
+RECIPE, RECIPE_GPUS = "gpt3-7b", 8
 IMAGE_AND_BUILD = 60 * GB  # the built image (about 20 GB) and its unpacked tree while building
 SHARED_FILESYSTEMS = {
     "nfs",
@@ -47,7 +51,8 @@ class WorkspaceStep:
         free = shutil.disk_usage(outputs).free
         kind = filesystem_type(outputs)
         evidence = f"{free / GB:,.0f} GB free, {kind or 'unknown file system'}"
-        if site.choices.nodes > 1 and kind not in SHARED_FILESYSTEMS:
+        several = site.choices.nodes > 1 or bool(site.settings.mpi.hostfile)
+        if several and kind not in SHARED_FILESYSTEMS:
             return Finding(
                 self.name,
                 "warning",
@@ -61,7 +66,7 @@ class WorkspaceStep:
                 f"{evidence}; building the image takes about {IMAGE_AND_BUILD // GB} GB",
                 "Make room, or set APPTAINER_TMPDIR to a larger disk.",
             )
-        return Finding(self.name, "ok", evidence)
+        return Finding(self.name, "ok", evidence, details=(room_words(free),))
 
     def actions(self, site: Site) -> Sequence[Action]:
         if site.workspace.outputs.is_dir():
@@ -73,6 +78,13 @@ class WorkspaceStep:
                 existing_parent(site.workspace.root),
             )
         ]
+
+
+def room_words(free: int) -> str:
+    """What the tutorial's recipe saves, against what is free."""
+    recipe = find(RECIPE)
+    size = estimate(read_configuration(recipe.arguments, RECIPE_GPUS)).training.checkpoint_bytes
+    return f"a checkpoint of {recipe.name} takes {size / GB:,.0f} GB: room for {free // size or 'none'}"
 
 
 def existing_parent(folder: Path) -> Path:

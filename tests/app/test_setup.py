@@ -27,6 +27,7 @@ from backends.setup.step import Action, Finding, Site, Step
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
+from tui.commands.app import running_steps
 from tui.screens import setup_options
 from tui.screens.commands_question import CommandsQuestion, EditCommands
 from tui.screens.details import Details
@@ -261,6 +262,7 @@ async def test_a_running_step_shows_its_progress_goes_on_elsewhere_and_is_cancel
             await pilot.press("enter")
             await until(pilot, lambda: phase(folder) == "running", "the second start")
         assert phase(folder) == "running", "leaving the application ends nothing"
+        assert running_steps(app.workspace) == ["megatron"], "and it is said"
     finally:
         cancel_job(folder)
     assert app.failures == []
@@ -280,6 +282,11 @@ async def test_a_failure_is_explained_beside_what_was_printed(tmp_path: Path) ->
         shown = words(app)
         assert "/etc/subuid" in shown and "FATAL: could not use fakeroot" in shown
         assert "bash -c" in shown, "what enter runs again"
+        screen(app)._now = lambda: datetime.now(timezone.utc)
+        await pilot.press("v")
+        await until(
+            pilot, lambda: "range of user ids" not in words(app), "a fresh look, without old failures"
+        )
     assert app.failures == []
 
 

@@ -100,6 +100,8 @@ def test_a_sample_and_the_whole_corpus(tmp_path: Path) -> None:
         ("downloaded 5000000 of 10000000 bytes, 2.5 MB/s", "5 MB of 10 MB", 0.5, "2.5 MB/s"),
         ("downloaded 5000000 of ? bytes, 2.5 MB/s", "5 MB", None, "2.5 MB/s"),
         ("INFO:    Creating SIF file...", "Creating SIF file...", 0.9, ""),
+        ("I: running apt-get update...", "running apt-get update", None, ""),
+        ("checked 500 of 1000 bytes, 4000 documents", "4,000 documents read", 0.5, ""),
     ],
 )
 def test_progress_in_the_programs_own_words(line: str, text: str, fraction: float | None, rate: str) -> None:

@@ -74,7 +74,7 @@ class SetupScreen(StepsScreen):
         elif standing.refusal is not None:
             self.mdk.tell_failure(standing.refusal)
         elif not standing.actions:
-            self.action_verify()
+            self.look_again()
             self.mdk.tell("There is nothing to run here: looking again.")
         elif standing.weight:
             self._ask(step, f"Run {step.title}?", standing.weight, standing.actions)
@@ -211,7 +211,7 @@ class SetupScreen(StepsScreen):
 
         def written(_: None) -> None:
             self.mdk.tell(f"Written to {path}.")
-            self.action_verify()
+            self.look_again()
 
         def chosen(found: Changes | None) -> None:
             if found:

@@ -68,6 +68,7 @@ class StepsScreen(PlaceScreen):
         self._looking: Bridge[dict[str, Standing]] | None = None
         self._watching: Bridge[Mapping[str, JobView]] | None = None
         self._shown = ""  # the step that the panes are about
+        self._verified = 0.0  # when it was last asked for, in seconds since the epoch
         self._placed = False  # whether the mark stands where it was put, by a key or by us
 
     def content(self) -> Iterable[Widget]:
@@ -78,7 +79,7 @@ class StepsScreen(PlaceScreen):
     def on_mount(self) -> None:
         self.query_one(Listing).focus()
         self._show()
-        self.action_verify()
+        self.look_again()
 
     def on_screen_resume(self) -> None:
         ended = threading.Event()
@@ -102,6 +103,12 @@ class StepsScreen(PlaceScreen):
     # What is known.
 
     def action_verify(self) -> None:
+        """Look again; how a job ended before is no news any more."""
+        self._verified = self._now().timestamp()
+        self.look_again()
+        self._show()
+
+    def look_again(self) -> None:
         """Look at all steps, at the same time and in the background; each is shown as soon as it is known."""
         if self._looking is not None:
             self._looking.close()
@@ -129,7 +136,7 @@ class StepsScreen(PlaceScreen):
         before, self._jobs = self._jobs, jobs
         # What one step made, the next ones wait for. The first that is seen of a job may be its end.
         if before is not None and any(_ended(before.get(name), job) for name, job in jobs.items()):
-            self.action_verify()
+            self.look_again()
         self._show()
 
     def _phase(self, name: str) -> str:
@@ -137,8 +144,13 @@ class StepsScreen(PlaceScreen):
         return job.state.phase if job else ""
 
     def job(self, name: str) -> JobView | None:
-        """The newest job of a step, as far as it was seen."""
-        return self._jobs.get(name) if self._jobs else None
+        """The newest job of a step, as far as it was seen, and not over when its state was verified last."""
+        job = self._jobs.get(name) if self._jobs else None
+        old = job is not None and job.state.ended is not None and job.state.ended < self._verified
+        return None if old else job
+
+    def jobs(self) -> dict[str, JobView]:
+        return {name: job for name in self._steps if (job := self.job(name)) is not None}
 
     @property
     def marked(self) -> Step:
@@ -150,7 +162,7 @@ class StepsScreen(PlaceScreen):
             setup_view.rows(
                 list(self._steps.values()),
                 self._standings,
-                self._jobs or {},
+                self.jobs(),
                 signs,
                 ascii_only=self.ascii_only,
             )
