@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -19,15 +20,18 @@ from mlflow_servers import MlflowServer, mlflow_server
 from scripted_jobs import wait_for
 
 from backends.files import write_json
+from backends.resources import resource_folder
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import find_process, this_machine
 from backends.runs.state import RunState
 from backends.tracking.handover import TRAINING, with_mlflow_run
 from backends.tracking.lineage import subject_of_run
+from backends.tracking.mlflow_sidecar import track_run
 from backends.tracking.mlflow_store import MlflowStore
 from backends.tracking.place import Place
 from backends.tracking.points import LogPoints
+from backends.tracking.sending import Ending
 from backends.tracking.tracking_file import known_run_id
 from backends.workspace import Workspace
 
@@ -144,6 +148,55 @@ def test_a_patched_trainer_is_given_the_run_that_the_companion_writes_to(
     assert (
         store.open(dataclasses.replace(subject.wanted, run_id="0" * 32)).run_id == run_id
     )  # one that was deleted
+
+
+TRAINER = """
+import argparse, atexit, os, queue, re, sys, threading
+is_last_rank = lambda: True
+exec(sys.stdin.read())
+start_mlflow_run(argparse.Namespace(save="/c/2026-11-30/09-00-00", lr=1, only_here=2))
+log_to_mlflow(" iteration 1/ 2 | lm loss: 2.000000E+00 |", 1)
+"""
+
+
+def test_the_patch_and_the_companion_write_to_one_run(tmp_path: Path, server: MlflowServer):
+    added = [line[1:] for line in patch_file().read_text().splitlines() if line.startswith("+")]
+    code = "\n".join(
+        added[added.index("_MLFLOW_QUEUE = None") : added.index("    thread.join(timeout=30)") + 1]
+    )
+    folder, workspace = running(tmp_path)
+    training = workspace.megatron / TRAINING
+    training.parent.mkdir(parents=True)
+    training.write_text(code)
+    place = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_EXPERIMENT_NAME": "both"}
+    plan = dataclasses.replace(folder.plan(), trainer="megatron")
+    handed = with_mlflow_run(plan, folder, workspace, place).environment
+    done = subprocess.run(
+        (sys.executable, "-c", TRAINER), input=code, env={**os.environ, **handed},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "training goes on" in done.stdout) == (0, False), done.stdout + done.stderr
+    folder.log.write_text(arguments(lr=1, seq_length=64) + lines(1, 20))
+    store = MlflowStore(Place(server.uri, "both"), {})
+    where = Place(server.uri, "both")
+    over = Ending("FINISHED", 1.8e9)
+    assert track_run(folder, workspace, where, store, threading.Event(), patience=30.0, ended=lambda: over)
+    run_id = handed["MLFLOW_RUN_ID"]
+    assert server.rows(f"SELECT count(*), min(step) FROM metrics WHERE run_uuid = '{run_id}'") == [
+        (len(expected(folder)), 1)  # the patch leaves them to the companion
+    ]
+    told = {
+        str(key): value
+        for key, value in server.rows(f"SELECT key, value FROM params WHERE run_uuid = '{run_id}'")
+    }
+    assert (told["lr"], told["only_here"], told["seq_length"]) == ("1", "2", "64")
+    assert server.rows(
+        "SELECT count(*) FROM runs JOIN experiments USING (experiment_id) WHERE experiments.name = 'both'"
+    ) == [(1,)]
+
+
+def patch_file() -> Path:
+    return resource_folder("patches") / "training_mlflow.patch"
 
 
 def test_any_log_is_tracked_from_the_command_line_once(tmp_path: Path, server: MlflowServer, logs: Path):
