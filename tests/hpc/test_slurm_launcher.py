@@ -1,4 +1,5 @@
-"""The real Slurm on this machine, without accounting: submitted, followed, stopped with a checkpoint, requeued, resumed."""
+"""A real Slurm of two nodes on this machine (network namespaces), without accounting: submitted, followed, stopped with a
+checkpoint, requeued, resumed."""
 
 from __future__ import annotations
 
@@ -36,22 +37,23 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
 ]
 LIMIT = 90.0  # s
-SLURM_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
+AGENT = Path(__file__).parents[2] / ".ci" / "test-nodes.sh"
+NODES = ("node1", "node2")
+SLURM_PROGRAMS = ("ip", "nsenter", "munged", "slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
 CONFIGURATION = """\
 ClusterName=test
-SlurmctldHost=localhost
+SlurmctldHost=localhost(10.77.0.1)
 SlurmctldPort={controller}
-SlurmdPort={node}
 AuthType=auth/munge
 AuthInfo=socket={root}/munge.sock
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={root}/state
-SlurmdSpoolDir={root}/spool
+SlurmdSpoolDir={root}/spool-%n
 SlurmctldPidFile={root}/slurmctld.pid
-SlurmdPidFile={root}/slurmd.pid
+SlurmdPidFile={root}/%n.pid
 SlurmctldLogFile={root}/slurmctld.log
-SlurmdLogFile={root}/slurmd.log
+SlurmdLogFile={root}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -60,7 +62,8 @@ JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 MpiDefault=none
 KillWait=5
-NodeName=localhost NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+NodeName=node1 NodeHostname=node1 NodeAddr=10.77.0.11 Port={port} CPUs={cpus}
+NodeName=node2 NodeHostname=node2 NodeAddr=10.77.0.12 Port={port} CPUs={cpus}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -93,17 +96,16 @@ def slurm_version() -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A controller and a node of its own, beside any other Slurm; its configuration is what SLURM_CONF names."""
+    """A controller and two nodes of its own, beside any other Slurm; its configuration is what SLURM_CONF names."""
     require_slurm()
     root = tmp_path_factory.mktemp("slurm")
-    for folder in ("state", "spool"):
-        (root / folder).mkdir()
+    (root / "state").mkdir()
     key = root / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     configuration = root / "slurm.conf"
     configuration.write_text(
-        CONFIGURATION.format(root=root, controller=free_port(), node=free_port(), cpus=os.cpu_count())
+        CONFIGURATION.format(root=root, controller=free_port(), port=free_port(), cpus=os.cpu_count())
     )
     (root / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if slurm_version() >= (23, 11) else "")
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
@@ -111,17 +113,32 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ["munged", "--force", f"--key-file={key}", f"--socket={root}/munge.sock", f"--pid-file={root}/munge.pid",
          f"--log-file={root}/munge.log", f"--seed-file={root}/munge.seed"],
         ["slurmctld", "-c"],
-        ["slurmd", "-N", "localhost"],
+        *(on_node(node, f"exec slurmd -N {node}") for node in NODES),
     )  # fmt: skip
+    subprocess.run(["bash", str(AGENT), "up", "2"], check=True, timeout=60, capture_output=True)
     try:
         for words in daemons:
             subprocess.run(words, env=environment, check=True, timeout=60, capture_output=True)
-        until(lambda: "idle" in told(environment, "sinfo", "-h", "-o", "%T"), "an idle node")
+        until(lambda: told(environment, "sinfo", "-h", "-N", "-o", "%T").count("idle") == 2, "two idle nodes")
         yield configuration
     finally:
         told(environment, "scancel", "--full", "--signal=KILL", "--user=root")
-        for name in ("slurmd", "slurmctld", "munge"):
+        for name in (*NODES, "slurmctld", "munge"):
             end(root / f"{name}.pid")
+        subprocess.run(["bash", str(AGENT), "down"], check=True, timeout=60, capture_output=True)
+
+
+def on_node(node: str, script: str) -> list[str]:
+    """With the node's network and name. Not by `ip netns exec`: that hides /sys/fs/cgroup, which slurmd looks for."""
+    return [
+        "nsenter",
+        f"--net=/run/netns/{node}",
+        "unshare",
+        "--uts",
+        "bash",
+        "-c",
+        f"hostname {node}; {script}",
+    ]
 
 
 def told(environment: dict[str, str], *words: str) -> str:
@@ -188,14 +205,16 @@ def log(folder: RunFolder) -> str:
     return folder.log.read_text(errors="replace") if folder.log.exists() else ""
 
 
-def test_two_ranks_in_an_image_are_followed_and_stopped_with_a_checkpoint(
+def test_two_nodes_train_in_an_image_are_followed_and_stopped_with_a_checkpoint(
     jobs: Jobs, cpu_image: Path
 ) -> None:
+    jobs.settings("nodes = 2")
     folder = jobs.start(jobs.plan("stopped", ranks=2, image=cpu_image))
-    until(lambda: describe(folder).iteration, f"an iteration: {log(folder)[-2000:]}")
+    until(lambda: describe(folder).iteration or describe(folder).over, "an iteration")
     info = describe(folder)
     assert (info.phase, info.slurm_job) == ("running", folder.batch_job())
     assert "using world size: 2" in log(folder)
+    assert "node[1-2]" in jobs.slurm("squeue", "-h", "-j", info.slurm_job or "", "-o", "%N")
     *_, info = stop_run(folder, jobs.workspace)
     assert (info.phase, info.exit_code, info.reason) == ("finished", 0, "Stopped on request."), log(folder)[
         -3000:
