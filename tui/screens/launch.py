@@ -16,8 +16,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
-from backends.models.megatron_presets import DEFAULT
-from backends.models.presets import PRESETS, TINY, Preset
+from backends.models.presets import PRESETS, Preset
 from backends.models.problem import Problem
 from backends.text import clean
 from tui.background import in_background
@@ -25,7 +24,7 @@ from tui.bridge import Bridge
 from tui.glyphs import glyphs
 from tui.screens import launch_words
 from tui.screens.edit_command import EditCommand
-from tui.screens.launch_answer import Answer, answer_of
+from tui.screens.launch_answer import Answer, answer_of, beginning_of
 from tui.screens.launch_form import LaunchForm, changed
 from tui.screens.launch_rows import Changed
 from tui.screens.place import PlaceScreen
@@ -104,18 +103,9 @@ class LaunchScreen(PlaceScreen):
         self.set_class(not self.workspace.megatron.is_dir(), "-demo")
         self._write("title", "working it out")
         self.query_one("#row-preset").focus()
-        in_background(self, self._beginning, self._begin, self.mdk.tell_failure)
+        in_background(self, lambda: beginning_of(self.workspace), self._begin, self.mdk.tell_failure)
         in_background(self, self._all_presets, self._presets_came, self.mdk.tell_failure)
         self._ask_gpus()
-
-    def _beginning(self) -> tuple[Choices, list[str], bool]:
-        """The first choices, the launchers, whether there is MLflow. In a thread: what it imports takes a moment."""
-        from backends.launch.choices import Choices
-        from backends.launch.commands import LAUNCHERS
-        from backends.tracking.place import has_mlflow
-
-        first = PRESETS[DEFAULT] if self.workspace.megatron.is_dir() else TINY
-        return Choices(first), list(LAUNCHERS), has_mlflow()
 
     def _begin(self, beginning: tuple[Choices, list[str], bool]) -> None:
         self._choices, self._launchers, self._mlflow = beginning

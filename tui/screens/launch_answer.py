@@ -39,6 +39,18 @@ class Answer:
         )
 
 
+def beginning_of(workspace: Workspace) -> tuple[Choices, list[str], bool]:
+    """The first choices, the launchers, whether there is MLflow. For a thread: what it imports takes a moment."""
+    from backends.launch.choices import Choices
+    from backends.launch.commands import LAUNCHERS
+    from backends.models.megatron_presets import DEFAULT
+    from backends.models.presets import PRESETS, TINY
+    from backends.tracking.place import has_mlflow
+
+    first = PRESETS[DEFAULT] if workspace.megatron.is_dir() else TINY
+    return Choices(first), list(LAUNCHERS), has_mlflow()
+
+
 def answer_of(
     choices: Choices,
     workspace: Workspace,
