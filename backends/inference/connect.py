@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from backends.errors import UserError
 from backends.inference.exchange import Exchange, Reply, base_url
@@ -55,14 +54,6 @@ def _takes(http: Exchange, method: str, path: str) -> bool:
         return True
     allowed = http.probe(path, "OPTIONS").headers.get("allow", "")
     return method in (word.strip().upper() for word in allowed.split(","))
-
-
-def is_address(url: str) -> bool:
-    """Whether `url` names a host at all."""
-    try:
-        return bool(urlsplit(base_url(url)).hostname)
-    except ValueError:
-        return False
 
 
 def _with_models(http: Exchange, models: Reply) -> Endpoint:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from backends.errors import UserError
 from backends.inference.connect import connect
 from backends.inference.megatron_api import MegatronClient
@@ -12,20 +10,10 @@ from backends.runs.catalog import RunInfo, runs
 from backends.settings import read_settings
 from backends.workspace import Workspace
 
-SERVED = re.compile(
-    r" \(server(?:, iteration \d+)?\)$"
-)  # what `serving` adds to the title of the run that trained
-
 
 def text_servers(workspace: Workspace) -> list[RunInfo]:
     """Servers that are not over, newest first; those that can answer have an address."""
     return [info for info in runs(workspace) if info.kind == "serve" and not info.over]
-
-
-def label(info: RunInfo) -> str:
-    """Which checkpoint a server answers from: "iteration 200 of gpt3-7b: the recipe"."""
-    title = SERVED.sub("", info.title)
-    return title if info.iteration is None else f"iteration {info.iteration} of {title}"
 
 
 def ready_server(workspace: Workspace) -> RunInfo:

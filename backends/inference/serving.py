@@ -10,6 +10,7 @@ from typing import Any
 from backends.errors import UserError
 from backends.inference import model_flags
 from backends.inference.free_gpus import gpu_readings, roomiest
+from backends.inference.server_title import server_title
 from backends.launch.placement import Placement, default_launcher, placed
 from backends.runs.arguments import merge_arguments
 from backends.runs.checkpoints import (
@@ -69,13 +70,12 @@ def serve_plan(
     trainer, model = _model_of(parent, save, iteration)
     waiting = ("--wait-for-checkpoint", "--follow-checkpoints") if wait else ()
     step = (STEP, str(iteration)) if iteration is not None else ()
-    named = (parent.title or parent.preset) if parent else save.name
     plan = RunPlan(
         kind="serve",
         trainer=trainer,
         launcher=launcher or default_launcher(trainer),
         preset=parent.preset if parent else "",
-        title=f"{named} (server{f', iteration {iteration}' if iteration is not None else ''})",
+        title=server_title((parent.title or parent.preset) if parent else save.name, iteration),
         arguments=merge_arguments(model, ("--port", str(port), *step, *waiting, *changes)),
         load=str(save),
         gpus=gpus,

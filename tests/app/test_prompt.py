@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 from backends.inference import history
 from backends.inference.history import Turn
 from backends.inference.request import Request
-from backends.inference.servers import label
+from backends.inference.server_title import label
 from backends.runs.watching import SeenRun
 from backends.settings import PromptSettings
 from tui.glyphs import UNICODE

@@ -17,7 +17,8 @@ from backends.inference.perplexity import WINDOW, Progress, measure
 from backends.inference.prompts_file import read_text, read_texts
 from backends.inference.readiness import until_ready
 from backends.inference.request import TextClient
-from backends.inference.servers import clients, label, text_servers
+from backends.inference.server_title import label
+from backends.inference.servers import clients, text_servers
 from backends.inference.serving import serve_plan, served
 from backends.launch.ending import stop_run
 from backends.launch.start import start

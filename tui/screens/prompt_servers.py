@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backends.inference.connect import connect
 from backends.inference.megatron_api import MegatronClient
-from backends.inference.servers import label
+from backends.inference.server_title import label
 from backends.settings import PromptSettings
 from tui.glyphs import Glyphs
 from tui.question import Answerer

@@ -1,0 +1,22 @@
+"""What a text server is called: made when it is planned, read again where it is shown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
+
+SERVED = re.compile(r" \(server(?:, iteration \d+)?\)$")
+
+
+def server_title(trained: str, iteration: int | None) -> str:
+    """Of a server on the model `trained`: on its checkpoint of `iteration`, or on whatever is newest."""
+    return f"{trained} (server{f', iteration {iteration}' if iteration is not None else ''})"
+
+
+def label(info: RunInfo) -> str:
+    """Which checkpoint a server answers from: "iteration 200 of gpt3-7b: the recipe"."""
+    title = SERVED.sub("", info.title)
+    return title if info.iteration is None else f"iteration {info.iteration} of {title}"
