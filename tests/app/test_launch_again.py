@@ -6,6 +6,7 @@ import os
 import time
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from fake_runs import listing
 from textual.widgets import Static
@@ -39,7 +40,7 @@ def running(workspace: Workspace) -> RunFolder:
     return folder
 
 
-def state(**known: int) -> RunState:
+def state(**known: Any) -> RunState:
     me = find_process(os.getpid())
     return RunState(phase="running", job=me, supervisor=me, leader=me, mark="none", machine=this_machine(),
                     heartbeat=time.time(), **known)  # fmt: skip

@@ -302,7 +302,9 @@ async def test_lines_that_come_later_are_seen(tmp_path: Path, monkeypatch: pytes
     app = MonitorApp(tmp_path, path)
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot)
-        app.monitor.model.news = None
+        model = app.monitor.model
+        assert model is not None
+        model.news = None
         with path.open("a") as file:
             file.write(
                 " iteration        1/     100 | elapsed time per iteration (ms): 48.5 | lm loss: 5.123456E+00 |\n"
@@ -386,7 +388,7 @@ async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):
     run = run_folder(tmp_path, "words\n", phase="lost", reason="The job is gone.")
     app = MonitorApp(tmp_path, None, run)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await settled(pilot, lambda: app.monitor.model and app.monitor.model.info)
+        await settled(pilot, lambda: app.monitor.model is not None and app.monitor.model.info is not None)
         await pilot.pause()
         assert "2026-11-30/09-32-12" in app.text() and "LOST" in app.text()
         assert "The job is gone." in app.text()

@@ -143,7 +143,12 @@ class Source:
                 if (start is None or at >= start) and (stop is None or at <= stop)
             ]
             kept.append(
-                Line(*([c[i] for i in inside] for c in (curve.xs, curve.lows, curve.highs, curve.means)))
+                Line(
+                    xs=[curve.xs[i] for i in inside],
+                    lows=[curve.lows[i] for i in inside],
+                    highs=[curve.highs[i] for i in inside],
+                    means=[curve.means[i] for i in inside],
+                )
             )
         return kept
 

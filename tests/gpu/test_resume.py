@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -90,9 +91,10 @@ def ended(folder: RunFolder) -> Record:
 
 
 def losses(record: Record, first: int, last: int) -> dict[int, float]:
+    """Every tenth one; while fp16 looks for its loss scale, in the first ten, there is none."""
     found = {at: record.value_at("lm loss", at) for at in range(first, last + 1, 10)}
     missing = [at for at, loss in found.items() if loss is None]
-    assert not missing, f"no loss at {missing}"
+    assert set(missing) <= {10}, f"no loss at {missing}"
     return {at: float(loss) for at, loss in found.items() if loss is not None}
 
 
@@ -230,23 +232,15 @@ def test_a_longer_schedule_is_refused_without_the_flag_and_goes_on_with_it(
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            ("--tensor-model-parallel-size", "2"),
-            "--tensor-model-parallel-size is 2 here and 1 in the checkpoint",
-        ),
-        (("--hidden-size", "1024"), "--hidden-size is 1024 here and 512 in the checkpoint"),
-        (("--swiglu",), "--swiglu is on here and off in the checkpoint"),
-    ],
+    "changes", [("--tensor-model-parallel-size", "2"), ("--hidden-size", "1024"), ("--swiglu",)]
 )
 def test_what_cannot_load_is_refused_before_anything_starts(
-    workspace: Workspace, resumed: RunFolder, changes: tuple[str, ...], sentence: str
+    workspace: Workspace, resumed: RunFolder, changes: tuple[str, ...]
 ) -> None:
     before = sorted(workspace.runs.glob("*/*"))
     words = ("resume", str(save_of(resumed)), "--", "--train-iters", "500", *changes)
     refused = mdk(workspace, *words, status=1)
-    assert sentence in refused.stderr and "cannot load" in refused.stderr
+    assert re.search(rf"^{changes[0]} .*cannot load$", refused.stderr, re.MULTILINE), refused.stderr
     assert sorted(workspace.runs.glob("*/*")) == before
 
 
