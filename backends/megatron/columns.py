@@ -59,7 +59,10 @@ class IsoTimes(Sequence["str | None"]):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Iteration lines of one block. `gaps` has one entry more than there are lines: the bytes before each, and after all."""
+    """Iteration lines of one block. `gaps` has one entry more than there are lines: the bytes before each, and after all.
+
+    `step`: 1 when nothing stands between them, 2 when one line stands between any two, else 0.
+    """
 
     rank: int | None
     times: Sequence[str | None]
@@ -67,17 +70,18 @@ class Rows:
     train_iters: Sequence[int]
     values: dict[str, Sequence[Value]]
     gaps: list[bytes]
+    step: int
 
     def __len__(self) -> int:
         return len(self.iterations)
 
     def numbers(self, first: int) -> Sequence[int]:
         """The line numbers, when the block begins with line `first`."""
-        lines = range(first, first + len(self))
-        if not any(self.gaps):
-            return lines
+        if self.step:
+            first += len(self.gaps[0]) > 0
+            return range(first, first + self.step * len(self), self.step)
         between = itertools.accumulate([gap.count(b"\n") if gap else 0 for gap in self.gaps])
-        return list(map(operator.add, between, lines))
+        return list(map(operator.add, between, range(first, first + len(self))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ class LinePattern:
         if len(iterations) >= ENOUGH and form is self._loose:
             self._tighten(texts[1:], block)
         train_iters = array("q", [self._train_iters]) * len(iterations)
-        return Rows(self.rank, times, iterations, train_iters, columns, gaps)
+        return Rows(self.rank, times, iterations, train_iters, columns, gaps, _step(gaps, filled))
 
     def _loosen(self, texts: list[list[bytes]]) -> None:
         """Forget the constants; remember which of them are none, as these texts of all fields show."""
@@ -215,6 +219,13 @@ def _agrees(pattern: LinePattern, line: bytes) -> bool:
     return repr((rows.iterations[0], rows.train_iters[0], values)) == repr(
         (one.iteration, one.train_iters, one.values)
     )
+
+
+def _step(gaps: list[bytes], filled: list[bytes]) -> int:
+    if not filled:
+        return 1
+    places = len(gaps) - (not gaps[0]) - (not gaps[-1])
+    return 2 if len(filled) == places and b"".join(filled).count(b"\n") == places else 0
 
 
 def _means_nothing(text: str) -> bool:

@@ -96,7 +96,7 @@ class Parser:
         """`rows` as batches that end only where what stands between two lines matters to them; then the other events."""
         if not rows.gaps[0]:
             yield from self._reader.before_rows()
-        timers, known = self._timers_in(rows.gaps), self._meaningless
+        timers, known = self._timers_in(rows), self._meaningless
         done, held = 0, list[Event]()
         for i in [i for i, gap in enumerate(rows.gaps) if gap and not timers[i]]:
             gap = rows.gaps[i]
@@ -117,11 +117,15 @@ class Parser:
                 held += events
         yield from self._batches(rows, numbers, timers, slice(done, len(rows)), held)
 
-    def _timers_in(self, gaps: Sequence[bytes]) -> list[bool]:
+    def _timers_in(self, rows: Rows) -> list[bool]:
         """Which gaps between two iteration lines, or after the last, are timers."""
-        for gap in itertools.islice(filter(None, gaps[1:]), 2):
+        gaps = rows.gaps[1:]
+        for gap in itertools.islice(filter(None, gaps), 2):
             self._timers.learn(gap)
-        return [False, *self._timers.recognise(gaps[1:])]
+        filled = gaps if gaps[-1] else gaps[:-1]
+        if rows.step == 2 and filled and self._timers.all_alike(filled):
+            return [False, *([True] * len(filled)), *([False] * (len(gaps) - len(filled)))]
+        return [False, *self._timers.recognise(gaps)]
 
     def _batches(
         self, rows: Rows, numbers: Sequence[int], timers: list[bool], part: slice, held: list[Event]

@@ -118,6 +118,13 @@ class TimerForms:
             self.rank, self._prefix = timers.rank, re.compile(prefix) if prefix else None
             self._known.add(text.translate(None, NUMBERS))
 
+    def all_alike(self, lines: Sequence[bytes]) -> bool:
+        """Whether `lines`, at least one, are all timers of one form. Quicker than `recognise`; not all True is recognised."""
+        form = lines[0].translate(None, NUMBERS)
+        if self._prefix is not None or form not in self._known:
+            return False
+        return b"".join(lines).translate(None, NUMBERS) == form * len(lines)
+
     def recognise(self, texts: Sequence[bytes]) -> list[bool]:
         """Which of `texts` are timers of `rank`, as far as is known."""
         known, prefix = self._known, self._prefix
