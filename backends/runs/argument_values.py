@@ -147,8 +147,6 @@ def _complete_model(values: dict[str, Any]) -> None:
         values["ffn_hidden_size"] = max(64, wide) if values.get("swiglu") else 4 * hidden
     if values.get("kv_channels") is None and hidden and heads:
         values["kv_channels"] = hidden // heads
-    if not values.get("group_query_attention") and heads:
-        values["num_query_groups"] = heads  # training.py of core_r0.8.0 sets it when it counts FLOPs
 
 
 def _complete_schedule(values: dict[str, Any], processes: int) -> None:

@@ -164,7 +164,8 @@ def test_the_arguments_in_the_real_file_are_those_that_the_plan_meant(resumed: R
     """Read without torch; defaults and what Megatron-LM derives are known rightly, or a resume would be refused wrongly."""
     stored, plan = stored_of(resumed, ITERATIONS), resumed.plan()
     planned = planned_values(plan.arguments, plan.trainer, plan.processes)
-    known = [name for name in planned if name in stored.values]
+    # training.py sets it to the heads when it counts FLOPs; it decides nothing without group query attention.
+    known = [name for name in planned if name in stored.values and name != "num_query_groups"]
     differing = {n: (stored.values[n], planned[n]) for n in known if not same(stored.values[n], planned[n])}
     assert len(known) > 50 and differing == {}, differing
     assert stored.scheduler is not None and stored.scheduler["num_steps"] == ITERATIONS * 32
