@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from textual import events
 from textual.message_pump import MessagePump
 
-INTERVAL = 0.1  # s at least between two deliveries while more keeps coming
+INTERVAL = 0.07  # s at least between two deliveries while more keeps coming
 SHARE = 4  # a delivery may take one part in so many of the event loop's time
 
 Item = TypeVar("Item")

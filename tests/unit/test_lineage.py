@@ -59,3 +59,16 @@ def test_whether_a_file_is_written_here(tmp_path: Path):
     with path.open("ab"):
         assert written_here(path)
     assert not written_here(tmp_path / "none.log")
+
+
+def test_evaluations_are_curves_too(logs: Path):
+    curves = RunCurves(read_log(logs / "h200-core_r0.8.0-train.log"))
+    assert {"lm loss of validation", "lm loss of test"} <= set(curves.metrics())
+    (line,) = curves("lm loss of validation", "iteration", None, None, 100)
+    assert (
+        list(line.xs) == [100, 200] and line.means[-1] == curves.newest("lm loss of validation") == 4.844343
+    )
+    (line,) = curves("lm loss of validation", "tokens", 2e6, 4e6, 100)
+    assert list(line.xs) == [200 * 32 * 512]
+    (line,) = curves("lm loss of nothing", "iteration", None, None, 100)
+    assert list(line.xs) == []

@@ -22,6 +22,7 @@ THROUGHPUT = ("throughput per GPU (TFLOP/s/GPU)", "throughput (token/sec)", "tok
 FINE = 512  # buckets in which a stretch of time is looked up
 Item = TypeVar("Item")
 
+OF = " of "
 LABELS: Mapping[Descent, str] = {"restart": "resumed", "branch": "branch"}
 MARKS = 500  # of one kind that are shown: a plot has no more columns
 
@@ -41,6 +42,7 @@ class RunCurves:
         """All names there are, those of the log first."""
         with self.record.lock:
             names = dict.fromkeys(self.record.metrics())
+            names.update(dict.fromkeys(evaluation_metrics(self.record)))
         for chapter in self.past:
             names.update(dict.fromkeys(chapter.record.metrics()))
         names.update(dict.fromkeys(self.timeline.metrics()))
@@ -48,7 +50,10 @@ class RunCurves:
 
     def newest(self, metric: str) -> float | None:
         """The newest value; None when the last line had none."""
-        value = self.record.last.get(metric)
+        with self.record.lock:
+            if (found := evaluations(self.record, metric)) is not None and found.means:
+                return found.means[-1]
+            value = self.record.last.get(metric)
         return float(value) if isinstance(value, int | float) else self.timeline.newest(metric)
 
     def __call__(
@@ -103,6 +108,9 @@ def curves_of(
     record: Record, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
 ) -> list[Curve]:
     """`record.curves`, with a window that is in the units of `x`."""
+    with record.lock:
+        if (evaluated := evaluations(record, metric)) is not None:
+            return [_placed(evaluated, [x_of(record, at, x) for at in evaluated.xs], start, stop)]
     while _prepare(record, metric):
         pass  # whoever reads the log gets its turn in between
     with record.lock:
@@ -111,6 +119,33 @@ def curves_of(
         first, last = _iterations(record, metric, x, start, stop)
         found = record.curves(metric, x=x, start=first, stop=last, buckets=buckets)
     return [within(curve, start, stop) for curve in found]
+
+
+def evaluation_metrics(record: Record) -> list[str]:
+    """Names for the curves of evaluations: "lm loss of validation", one a set."""
+    return [f"{LOSS}{OF}{name}" for name in dict.fromkeys(result.set for result in record.validations)]
+
+
+def evaluations(record: Record, metric: str) -> Curve | None:
+    """The losses of one set's evaluations by iteration; None: `metric` is no name of such a curve."""
+    if not metric.startswith(f"{LOSS}{OF}"):
+        return None
+    found: dict[float, float] = {}
+    for result in record.validations:
+        value = validation_loss(result)
+        if f"{LOSS}{OF}{result.set}" == metric and result.iteration is not None and value is not None:
+            found[result.iteration] = value  # the newest, where an attempt was repeated
+    xs = sorted(found)
+    values = [found[x] for x in xs]
+    return Curve(xs, values, values, values)
+
+
+def _placed(curve: Curve, places: Sequence[float | None], start: float | None, stop: float | None) -> Curve:
+    """`curve` at other places; those that are not known, or out of the window, are left out."""
+    low, high = -math.inf if start is None else start, math.inf if stop is None else stop
+    kept = [(x, y) for x, y in zip(places, curve.means, strict=True) if x is not None and low <= x <= high]
+    values = [y for _, y in kept]
+    return Curve([x for x, _ in kept], values, values, values)
 
 
 def _prepare(record: Record, metric: str) -> bool:
@@ -202,7 +237,7 @@ def throughput_metric(metrics: Sequence[str]) -> str:
 def loss_metric(metrics: Sequence[str]) -> str:
     return next(
         (name for name in metrics if name == LOSS),
-        next((name for name in metrics if "loss" in name and "scale" not in name), ""),
+        next((name for name in metrics if "loss" in name and "scale" not in name and OF not in name), ""),
     )
 
 
