@@ -14,7 +14,7 @@ SIZE_LIMIT = 256 * 2**20  # bytes
 
 def read_prompts(path: Path) -> list[str]:
     """Raises UserError. Empty lines are passed over; bytes that are no UTF-8 are a prompt too."""
-    texts = read_texts(path) if path.suffix in (".jsonl", ".json") else read_text(path).splitlines()
+    texts = read_texts(path) if path.suffix in (".jsonl", ".json") else lines(read_text(path))
     prompts = [text for text in texts if text.strip()]
     if not prompts:
         raise UserError(
@@ -26,7 +26,7 @@ def read_prompts(path: Path) -> list[str]:
 def read_texts(path: Path) -> list[str]:
     """The text of each line of a .jsonl file, as Megatron-LM's preprocessing takes them. Raises UserError naming the line."""
     texts: list[str] = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(lines(read_text(path)), 1):
         if not line.strip():
             continue
         try:
@@ -43,6 +43,11 @@ def read_texts(path: Path) -> list[str]:
             )
         texts.append(text)
     return texts
+
+
+def lines(text: str) -> list[str]:
+    """At newlines only: JSON allows the other ends of lines that Unicode knows inside a text."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def read_text(path: Path) -> str:

@@ -138,8 +138,8 @@ def test_presets_change_the_way_and_nothing_else() -> None:
 def test_prompts_one_a_line_or_json_lines(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_bytes(b"one\n\n \ntwo \xff\n")
     assert read_prompts(tmp_path / "p.txt") == ["one", "two �"]
-    (tmp_path / "p.jsonl").write_text('{"prompt": "one\\nline"}\n\n{"text": "two"}\n')
-    assert read_prompts(tmp_path / "p.jsonl") == ["one\nline", "two"]
+    (tmp_path / "p.jsonl").write_text('{"prompt": "one\\nline"}\n\n{"text": "two\u2028lines"}\r\n')
+    assert read_prompts(tmp_path / "p.jsonl") == ["one\nline", "two\u2028lines"]
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,3 +244,31 @@ def test_json_inside_an_event_may_hold_any_letter(server: TextServer) -> None:
 
     server.answer = answer
     assert complete(client(server), Request("x")).continuation == "日本語"
+
+
+def test_in_a_terminal_the_answer_appears_as_it_comes(tmp_path: Path) -> None:
+    go = threading.Event()
+    answer = events(piece(" half"), piece(" and\x1b[2J whole"), "[DONE]", pause=go)
+    with TextServer(answer, routes=(PATH,), pages={"/v1/models": MODELS}) as server:
+        ours, theirs = os.openpty()
+        words = [
+            sys.executable,
+            "-c",
+            "from tui.cli import main; main()",
+            "-w",
+            str(tmp_path),
+            "ask",
+            "The",
+            "--url",
+            server.url,
+        ]
+        with subprocess.Popen(words, stdout=theirs) as asking:
+            os.close(theirs)
+            seen = b""
+            while b"half and whole" not in seen:  # the server still holds the end back
+                seen += os.read(ours, 1000)
+            assert not go.is_set()
+            go.set()
+            assert asking.wait(30) == 0
+        os.close(ours)
+    assert b"The" in seen and b"\x1b[2J" not in seen
