@@ -38,7 +38,7 @@ class MlflowServer:
             self._process = subprocess.Popen(
                 argv, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        wait_for(self._answers, 90.0)
+        wait_for(self._answers, 300.0)
 
     def _answers(self) -> bool:
         try:
