@@ -30,6 +30,7 @@ from backends.workspace import Workspace
 
 START_LIMIT = 20.0  # s for the job to say that it runs
 CANCEL_LIMIT = 15.0  # s for its commands to end before they are killed
+LOCK_LIMIT = 1.0  # s for a job that has just ended to let go
 POLL = 0.05  # s
 
 
@@ -93,7 +94,8 @@ def refuse_second(folder: JobFolder) -> None:
             f"The step {folder.path.name} runs already, since {since} on {state.machine.host}.",
             f"Watch it in `mdk-tui` (key 2), or end it: mdk-tui setup {folder.path.name} --cancel.",
         )
-    if left := remains(state):
+    # A job that has just ended is itself still on its way out: that is no remainder.
+    if left := [process for process in remains(state) if process != state.process]:
         pids = ", ".join(str(process.pid) for process in left[:5])
         raise UserError(
             f"Commands that the step {folder.path.name} started at {since} still run (pid {pids}).",
@@ -199,7 +201,7 @@ def cancel_job(folder: JobFolder, limit: float = CANCEL_LIMIT) -> bool:
     _wait(lambda: not any(is_alive(process) for process in left), limit)
     if (now := folder.state()) is not None and now.phase in ("running", "interrupted"):
         write_json(folder.state_file, replace(now, phase="cancelled", ended=time.time()).as_json())
-    return alive or bool(left)
+    return alive or any(process != state.process for process in left)
 
 
 def _wait(holds: Callable[[], bool], limit: float) -> None:

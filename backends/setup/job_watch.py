@@ -46,6 +46,8 @@ class JobWatch:
         self._folder = folder
         self._clock = clock
         self._started = -1.0
+        self._seen: int | None = None  # when the state was written that was read last
+        self._view: JobView | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -60,6 +62,10 @@ class JobWatch:
 
     def look(self) -> JobView | None:
         """None when the step never had a job."""
+        stamp = self._stamp()
+        if self._view is not None and self._view.state.phase != "running" and stamp == self._seen:
+            return self._view
+        self._seen = stamp
         state = self._folder.state()
         if state is None:
             return None
@@ -70,7 +76,15 @@ class JobWatch:
         self._read()
         running = state.phase == "running"
         left = self._left() if running else None
-        return JobView(state, self._actions, self._progress if running else None, left, tuple(self._lines))
+        progress = self._progress if running else None
+        self._view = JobView(state, self._actions, progress, left, tuple(self._lines))
+        return self._view
+
+    def _stamp(self) -> int | None:
+        try:
+            return self._folder.state_file.stat().st_mtime_ns
+        except OSError:
+            return None
 
     def _read(self) -> None:
         try:

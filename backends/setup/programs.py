@@ -12,10 +12,13 @@ from typing import Protocol
 
 from backends.text import clean
 
+END_LIMIT = 3.0  # s for a program to end when it is asked to
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a program said. `status` is None when it could not be started or did not answer in time; then `stderr` says which."""
+    """What a program said. `status` is None when it could not be started or did not answer in time; then `stderr` says
+    which, and `stdout` holds what it had said."""
 
     status: int | None
     stdout: str
@@ -59,20 +62,36 @@ class RealPrograms:
         env: Mapping[str, str] | None = None,
     ) -> Answer:
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=timeout,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 cwd=cwd,
                 env={**self._environment, **(env or {})},
-                check=False,
             )
-        except subprocess.TimeoutExpired:
-            return Answer(None, "", f"no answer within {timeout:g} s")
         except OSError as error:
             return Answer(None, "", error.strerror or str(error))
-        return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return Answer(None, _text(_ended(process)), f"no answer within {timeout:g} s")
+        return Answer(process.returncode, _text(stdout), _text(stderr))
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bytes:
+    """What `process` had said when it was ended. A program that hangs in the kernel is left to itself.
+
+    TERM first: mpirun ends its ranks then, while ranks of a killed mpirun go on.
+    """
+    said = b""
+    for end in (process.terminate, process.kill):
+        end()
+        try:
+            return process.communicate(timeout=END_LIMIT)[0]
+        except subprocess.TimeoutExpired as hangs:
+            said = hangs.stdout or said
+    return said
 
 
 def _text(output: bytes) -> str:

@@ -470,3 +470,26 @@ def test_picture(
         await pilot.pause()
 
     assert snap_compare(app, terminal_size=size, run_before=ready)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True], ids=["unicode", "ascii"])
+def test_the_doctor(ascii_only: bool, snap_compare: Any, tmp_path: Path) -> None:
+    found = [
+        Finding("workspace", "ok", "412 GB free, nfs4"),
+        Finding("gpus", "failed", "8 × NVIDIA H200, 140 GiB, driver 570.86.15; uncorrected ECC errors on GPU 2", "Take the GPU out of service."),
+        Finding("ports", "warning", "taken: 6006 (TensorBoard, by tensorboard of ann (pid 4711))", "A launch chooses a free port."),
+        Finding("clock", "skipped", "no timedatectl"),
+    ]  # fmt: skip
+    app = application(Path("mdk"), look=Appearance(calm=True, ascii_only=ascii_only))
+
+    async def ready(pilot: Pilot[Any]) -> None:
+        await looked(pilot)
+        doctor = DoctorScreen(
+            lambda: fake_site(tmp_path), ascii_only=ascii_only, check=lambda site: iter(found)
+        )
+        await app.push_screen(doctor)
+        await until(pilot, lambda: len(doctor.query_one(Listing).rows) == 4, "the findings")
+        await pilot.press("down")
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=ready)

@@ -18,13 +18,13 @@ from fake_setup import FakePrograms, fake_site, says
 
 from backends.errors import UserError
 from backends.settings import DataSettings, MegatronSettings, Settings
-from backends.setup import workspace_step
+from backends.setup import programs, workspace_step
 from backends.setup.data_step import DataStep
 from backends.setup.job import job_folder, start_job
 from backends.setup.megatron_step import MegatronStep
-from backends.setup.mpi_step import MpiStep
+from backends.setup.mpi_step import MpiStep, judge_proof
 from backends.setup.patches_step import PATCHES, apply_actions, patch_file, state
-from backends.setup.programs import RealPrograms
+from backends.setup.programs import Answer, RealPrograms
 from backends.setup.runner import run_actions
 from backends.setup.step import Action, Choices, Site
 from backends.setup.workspace_step import GB, WorkspaceStep, write_refused
@@ -215,6 +215,21 @@ def test_a_mismatched_image_is_rebuilt_with_the_hosts_version_and_the_old_one_ke
     assert "OPENMPI=5.0.5" in build.argv and build.argv[-2].endswith("pytorch.sif.part")
     assert aside.argv[-1].endswith("pytorch.sif.open-mpi-4.1.7")
     assert rename.argv[-1] == str(here.image)
+
+
+def test_two_ranks_that_met_are_believed_even_when_mpirun_hangs_at_the_end() -> None:
+    assert judge_proof(Answer(None, "mdk-rank 0 of 2 sum 3\nmdk-rank 1 of 2 sum 3\n", "no answer")) == ""
+
+
+@pytest.mark.parametrize("stubborn", ["", "trap '' TERM; "])
+def test_a_program_that_hangs_costs_its_time_limit_and_tells_what_it_said(
+    stubborn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "END_LIMIT", 0.2)
+    began = time.monotonic()
+    answer = RealPrograms(ENVIRONMENT).ask(["bash", "-c", f"{stubborn}echo said; exec sleep 60"], timeout=0.3)
+    assert (answer.status, answer.stdout, answer.stderr) == (None, "said\n", "no answer within 0.3 s")
+    assert time.monotonic() - began < 20
 
 
 # Data.

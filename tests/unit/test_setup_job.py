@@ -286,6 +286,17 @@ def test_jobs_are_told_of_when_they_change_and_only_then(tmp_path: Path) -> None
     assert "hello" in shown[-1][1]
 
 
+def test_a_job_that_is_over_is_not_read_again(folder: JobFolder, tmp_path: Path) -> None:
+    start_job(folder, [shell("one", "echo first", tmp_path)], os.environ)
+    until(lambda: phase(folder) == "finished", "the end")
+    watch = JobWatch(folder)
+    assert watch.look() is watch.look()
+    start_job(folder, [shell("two", "echo second", tmp_path)], os.environ)
+    until(lambda: phase(folder) == "finished", "the end")
+    view = watch.look()
+    assert view is not None and view.lines[-1] == "second"
+
+
 # Commands as text.
 
 
