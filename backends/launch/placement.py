@@ -10,6 +10,7 @@ from pathlib import Path
 
 from backends.launch.hostfile import find_hostfile, hosts_of
 from backends.launch.image import workspace_image
+from backends.megatron.indexed_dataset import find_prefix
 from backends.runs.arguments import flatten, group_arguments, int_of
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import absolute
@@ -102,13 +103,16 @@ def found_files(arguments: Sequence[str], folders: Sequence[Path]) -> tuple[str,
 
 
 def _found(word: str, folders: Sequence[Path]) -> str:
-    """Several prefixes and weights may be one word."""
+    """Several prefixes and weights may be one word. Of a data set `arxiv` and `arxiv_text_document.idx` are names too."""
     if " " in word:
         return " ".join(_found(part, folders) for part in word.split())
     expanded = Path(word).expanduser()
     for folder in folders:
         path = folder / expanded
-        if word and any(path.with_name(path.name + end).exists() for end in ("", ".idx")):
+        if not word or not path.name:  # nothing, or the root
+            continue
+        path = find_prefix(path)
+        if any(path.with_name(path.name + end).exists() for end in ("", ".idx")):
             return str(absolute(path))
     return word
 

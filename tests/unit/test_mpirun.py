@@ -17,7 +17,7 @@ from backends.files import write_json
 from backends.launch.hostfile import read_hostfile
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
-from backends.launch.placement import Placement, default_launcher, placed
+from backends.launch.placement import Placement, default_launcher, found_files, placed
 from backends.launch.ports import PortBook, choose, promised, with_master_port
 from backends.runs.arguments import data_prefixes
 from backends.runs.folder import create_run_folder
@@ -258,6 +258,10 @@ def test_files_are_found_from_where_the_user_is_and_from_the_clone(workspace: Wo
     )  # fmt: skip
     assert data_prefixes(plan.arguments) == (f"{here}/a", f"{clone}/b_text_document")
     assert plan.processes == 4 and plan.layout == {"tp": 1, "pp": 1, "cp": 1, "dp": 4}
+    for name in ("b", "b_text_document", "b_text_document.idx", f"{clone}/b"):
+        assert found_files(("--data-path", name), (here, clone))[1] == f"{clone}/b_text_document"
+    for name in ("", "..", "/", "nothing"):
+        assert found_files(("--tokenizer-model", name), (here / "x",))[1] in (name, "/", str(here))
 
 
 def test_prefixes_with_and_without_weights() -> None:
