@@ -146,7 +146,9 @@ def test_what_is_missing_is_said(workspace: Workspace) -> None:
     assert any("text server" in p.message for p in slurm().check(serve, workspace))
     workspace.settings.write_text('[slurm]\ninside = "srun"\n')
     demo = planned(trainer="demo", processes=2)
-    assert ["PMIx" in p.message for p in slurm().check(demo, workspace)] == [True]
+    assert any("PMIx" in p.message for p in slurm().check(demo, workspace))
+    workspace.settings.write_text('[slurm]\ninside = "srun"\nsrun_options = ["--mpi=pmix"]\n')
+    assert not any("PMIx" in p.message for p in slurm().check(demo, workspace))
     assert any(p.field == "launcher" for p in problems(serve, workspace))
 
 
