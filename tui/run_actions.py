@@ -168,6 +168,18 @@ def ask_stop(app: MdkApp, info: RunInfo) -> None:
     in_background(app, lambda: stop_prospect(app.workspace, folder, info), show, app.tell_failure)
 
 
+def call_off(app: MdkApp, info: RunInfo) -> None:
+    """Have a run that crashed not resumed by itself: that harms nothing and can be made good by hand."""
+    from backends.launch.ending import stop_run
+    from backends.runs.folder import RunFolder
+
+    def called_off() -> RunInfo:
+        *_, last = stop_run(RunFolder(info.path), app.workspace)
+        return last
+
+    in_background(app, called_off, lambda last: app.tell(f"{last.run}: {last.again or ''}"), app.tell_failure)
+
+
 def stop_prospect(workspace: Workspace, folder: RunFolder, info: RunInfo) -> StopProspect:
     """Raises UserError when the plan or the settings cannot be read."""
     from backends.runs.judgement import withheld

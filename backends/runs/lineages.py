@@ -143,6 +143,7 @@ def with_history(lineage: Lineage, runs: list[RunFolder]) -> Lineage:
         plan = runs[0].plan()
     except UserError:
         return dataclasses.replace(lineage, points=points)
+    runs_now = not describe(runs[0]).over
     coming = forecast(
         [point.checkpoint for point in points],
         history,
@@ -150,4 +151,6 @@ def with_history(lineage: Lineage, runs: list[RunFolder]) -> Lineage:
         train_iters=plan.train_iters,
         free=free_bytes(lineage.save),
     )
+    if not runs_now:
+        coming = dataclasses.replace(coming, next_iteration=None, seconds_until=None)
     return dataclasses.replace(lineage, points=points, forecast=coming)

@@ -313,3 +313,18 @@ def test_runs(snap_compare: Compare, size: tuple[int, int]) -> None:
 
 def test_home_in_ascii(snap_compare: Compare) -> None:
     assert snap_compare(application(*ALL, ascii_only=True), terminal_size=(80, 24), run_before=settled)
+
+
+async def test_an_automatic_resume_is_told_and_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(run_actions, "call_off", lambda app, info: asked.append(info.run))
+    words = "Resumes by itself at 14:02:10 (1 of 3)."
+    waiting = dataclasses.replace(FAILED, info=dataclasses.replace(FAILED.info, again=words, again_due=True))
+    assert details(waiting, 200)[0][1].endswith(words)
+    app = application(waiting)
+    async with app.run_test(size=(100, 40), notifications=True) as pilot:
+        await pilot.press("6")
+        await settled(pilot)
+        await pilot.press("S")
+        await pilot.pause()
+    assert asked == [FAILED.info.run] and app.failures == []

@@ -22,7 +22,7 @@ def seen(
     facts: dict[str, Any] = dict.fromkeys(RunInfo.__slots__)
     facts |= {"run": name, "path": WORKSPACE.runs / name, "kind": "train", "phase": "running", "title": TINY}
     facts |= {"started": "2024-11-30T09:32:12+00:00", "save": f"/home/user/mdk/outputs/checkpoints/{name}"}
-    facts |= {"orphaned": False, **known}
+    facts |= {"orphaned": False, "again_due": False, **known}
     return SeenRun(RunInfo(**facts), last or {}, checkpoint)
 
 

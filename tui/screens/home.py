@@ -15,7 +15,7 @@ from tui import run_actions
 from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.screens import home_view
-from tui.screens.place import PlaceScreen
+from tui.screens.run_list import RunListScreen
 from tui.widgets.listing import Listing
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from backends.workspace import Workspace
 
 
-class HomeScreen(PlaceScreen):
+class HomeScreen(RunListScreen):
     WHERE = "Home"
     CSS = "HomeScreen Listing { margin: 1 1 0 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,8 +41,7 @@ class HomeScreen(PlaceScreen):
     def __init__(
         self, workspace: Workspace, *, ascii_only: bool = False, now: Callable[[], datetime] = datetime.now
     ) -> None:
-        super().__init__(workspace, ascii_only=ascii_only)
-        self._now = now
+        super().__init__(workspace, ascii_only=ascii_only, now=now)
         self._runs: tuple[SeenRun, ...] | None = None
         self._set_up: bool | None = None  # whether Megatron-LM is there; None until it was looked
         self._steps: dict[str, home_view.Step] = {}
@@ -51,7 +50,6 @@ class HomeScreen(PlaceScreen):
         yield Listing(id="list", ascii_only=self.ascii_only)
 
     def on_mount(self) -> None:
-        self.query_one(Listing).focus()
         self._show()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -107,12 +105,8 @@ class HomeScreen(PlaceScreen):
         elif step.deed in ("launch", "setup"):
             self.mdk.action_go(step.deed)
         elif step.deed == "resume":
-            run_actions.propose(self.mdk, lambda: run_actions.resume_prospect(self.workspace, save))
+            self.resume(save)
         elif step.deed == "serve":
-            run_actions.propose(
-                self.mdk,
-                lambda: run_actions.serve_prospect(self.workspace, save),
-                then=lambda run: self.mdk.action_go("prompt"),
-            )
+            self.serve(save)
         elif step.deed == "demo":
             run_actions.propose(self.mdk, lambda: run_actions.demo_prospect(self.workspace))

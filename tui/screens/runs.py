@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tui import run_actions
 from tui.glyphs import Glyphs, glyphs
 from tui.run_words import cell, end, loss, progress, style_of, when, widest
-from tui.screens.place import PlaceScreen
+from tui.screens.run_list import RunListScreen
 from tui.widgets.attention import wrapped
 from tui.widgets.listing import Listing, ListRow
 from tui.widgets.panel import Panel, Span
@@ -87,7 +87,7 @@ def row(seen: SeenRun, done: int, sign: Glyphs, today: datetime) -> ListRow:
     )
 
 
-class RunsScreen(PlaceScreen):
+class RunsScreen(RunListScreen):
     WHERE = "Runs"
     CSS = """
     RunsScreen Listing { margin: 0 1; }
@@ -97,23 +97,19 @@ class RunsScreen(PlaceScreen):
         Binding("enter", "open", "open", id="runs.open", tooltip="The monitor on the marked run"),
         Binding("r", "resume", "resume", id="runs.resume", tooltip="Continue from its newest checkpoint; the command is shown first"),
         Binding("v", "serve", "serve", id="runs.serve", tooltip="The text server on its newest checkpoint; the command is shown first"),
-        Binding("S", "stop", "stop…", id="runs.stop", tooltip="End the marked run; what that does is shown first"),
+        Binding("S", "stop", "stop…", id="runs.stop", tooltip="End the marked run, what that does is shown first; of one that crashed, call its automatic resume off"),
     ]  # fmt: skip
 
     def __init__(
         self, workspace: Workspace, *, ascii_only: bool = False, now: Callable[[], datetime] = datetime.now
     ) -> None:
-        super().__init__(workspace, ascii_only=ascii_only)
-        self._now = now
+        super().__init__(workspace, ascii_only=ascii_only, now=now)
         self._seen: dict[str, SeenRun] = {}
 
     def content(self) -> Iterable[Widget]:
         yield Heading(id="heading", ascii_only=self.ascii_only)
         yield Listing(id="list", ascii_only=self.ascii_only, empty="reading the runs of this workspace")
         yield RunDetails(id="details", ascii_only=self.ascii_only)
-
-    def on_mount(self) -> None:
-        self.query_one(Listing).focus()
 
     def on_screen_resume(self) -> None:
         if self._seen:
@@ -149,7 +145,7 @@ class RunsScreen(PlaceScreen):
             "open": True,
             "resume": seen.info.over and seen.info.kind == "train" and seen.info.save is not None,
             "serve": seen.checkpoint is not None,
-            "stop": not seen.info.over,
+            "stop": not seen.info.over or seen.info.again_due,
         }[action]
 
     # What can be done with the marked run.
@@ -162,20 +158,16 @@ class RunsScreen(PlaceScreen):
 
     def action_resume(self) -> None:
         if (seen := self.chosen) and seen.info.save:
-            save = Path(seen.info.save)
-            run_actions.propose(self.mdk, lambda: run_actions.resume_prospect(self.workspace, save))
+            self.resume(Path(seen.info.save))
 
     def action_serve(self) -> None:
         if (seen := self.chosen) and seen.info.save:
-            save = Path(seen.info.save)
-            run_actions.propose(
-                self.mdk,
-                lambda: run_actions.serve_prospect(self.workspace, save),
-                then=lambda run: self.mdk.action_go("prompt"),
-            )
+            self.serve(Path(seen.info.save))
 
     def action_stop(self) -> None:
-        if seen := self.chosen:
+        if (seen := self.chosen) and seen.info.over:
+            run_actions.call_off(self.mdk, seen.info)
+        elif seen:
             run_actions.ask_stop(self.mdk, seen.info)
 
 
