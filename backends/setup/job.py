@@ -194,14 +194,23 @@ def cancel_job(folder: JobFolder, limit: float = CANCEL_LIMIT) -> bool:
             else:  # somebody's terminal: as if Ctrl-C was pressed there
                 os.kill(state.process.pid, signal.SIGINT)
         _wait(lambda: not is_alive(state.process), limit)
-    left = remains(state)
-    for process in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, signal.SIGKILL)
-    _wait(lambda: not any(is_alive(process) for process in left), limit)
+    ended = _kill(state, limit)
     if (now := folder.state()) is not None and now.phase in ("running", "interrupted"):
         write_json(folder.state_file, replace(now, phase="cancelled", ended=time.time()).as_json())
-    return alive or any(process != state.process for process in left)
+    return alive or any(process != state.process for process in ended)
+
+
+def _kill(state: JobState, limit: float) -> set[Process]:
+    """KILL what is left of a job, and what that started meanwhile, for `limit` s; which processes those were."""
+    deadline = time.monotonic() + limit
+    killed: set[Process] = set()
+    while (left := remains(state)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+        killed.update(left)
+        time.sleep(POLL)
+    return killed
 
 
 def _wait(holds: Callable[[], bool], limit: float) -> None:
