@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What would be started. `shell` is the same as a command of mdk-tui, `command` the job's own, word for word."""
+    """What would be started. `shell` is the same as a command of mdk-tui, `command` the job's own, word for word.
+
+    `edit` makes the prospect of a command that was changed by hand; it raises UserError, and reads the disk.
+    """
 
     title: str
     shell: str
@@ -32,6 +36,7 @@ class Prospect:
     problems: tuple[Problem, ...]
     start: Callable[[], RunFolder]
     notes: str = ""  # what is to be known before: where it goes on from, what differs
+    edit: Callable[[str], Prospect] | None = None
 
 
 def shell_command(workspace: Workspace, *words: str) -> str:
@@ -45,8 +50,19 @@ def prospect_of(workspace: Workspace, plan: RunPlan, title: str, shell: str) -> 
 
     command = commands(plan, workspace)
     return Prospect(
-        title, shell, command.shell(), tuple(problems(plan, workspace)), lambda: start(plan, workspace)
+        title,
+        shell,
+        command.shell(),
+        tuple(problems(plan, workspace)),
+        lambda: start(plan, workspace),
+        edit=None if command.batch else lambda text: _by_hand(workspace, plan, title, text),
     )
+
+
+def _by_hand(workspace: Workspace, plan: RunPlan, title: str, text: str) -> Prospect:
+    from backends.launch.editing import edited
+
+    return prospect_of(workspace, edited(plan, workspace, text), title, "the command, edited by hand")
 
 
 def resume_prospect(
@@ -105,7 +121,8 @@ def again_prospect(workspace: Workspace, folder: RunFolder) -> Prospect:
     if saves:  # what it will load is not there yet
         prospect = replace(prospect, problems=tuple(problems(replace(plan, load=None), workspace)))
     limit = 60 * read_settings(workspace.settings).stop.limit_minutes
-    return replace(prospect, start=lambda: start_again(folder, workspace, plan, saves=saves, limit=limit))
+    again = partial(start_again, folder, workspace, plan, saves=saves, limit=limit)
+    return replace(prospect, start=again, edit=None)
 
 
 def ask_again(app: MdkApp, info: RunInfo) -> None:
@@ -122,7 +139,7 @@ def demo_prospect(workspace: Workspace) -> Prospect:
 
     plan = training(workspace, None, None)
     prospect = prospect_of(workspace, plan, "demo", shell_command(workspace, "demo"))
-    return replace(prospect, start=lambda: start_demo(workspace, plan))
+    return replace(prospect, start=lambda: start_demo(workspace, plan), edit=None)
 
 
 def start_demo(workspace: Workspace, plan: RunPlan) -> RunFolder:
@@ -145,12 +162,14 @@ def propose(
     def show(prospect: Prospect) -> None:
         from tui.screens.confirm import Confirm
 
+        question = Confirm(prospect)
+
         def answered(wanted: bool | None) -> None:
             if wanted:
                 app.tell(f"Starting: {prospect.title}")
-                in_background(app, prospect.start, then or app.open_run, app.tell_failure)
+                in_background(app, question.prospect.start, then or app.open_run, app.tell_failure)
 
-        app.push_screen(Confirm(prospect), answered)
+        app.push_screen(question, answered)
 
     in_background(app, make, show, app.tell_failure)
 

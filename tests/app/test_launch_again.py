@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_runs import listing
-from textual.widgets import Static
+from textual.widgets import Static, TextArea
 
 from backends.files import write_json
 from backends.megatron.folding import Folder
@@ -22,7 +22,7 @@ from backends.runs.state import RunState
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
-from tui.run_actions import again_prospect
+from tui.run_actions import again_prospect, prospect_of
 from tui.screens.confirm import Confirm
 from tui.screens.monitor_model import MonitorModel
 from tui.screens.monitor_sources import News
@@ -96,3 +96,25 @@ async def test_a_key_asks_before_it_does(tmp_path: Path) -> None:
         )
         await pilot.press("escape")
     assert app.failures == [] and not folder.request_file.exists()
+
+
+async def test_a_command_that_is_proposed_is_edited_before_it_starts(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    plan = train_plan("demo", TINY.arguments, (), workspace.checkpoints / "2026-11-30/05-00-00")
+    app = MdkApp(workspace, Appearance(calm=True), Opening("home"), watch=listing())
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        question = Confirm(prospect_of(workspace, plan, "train", "mdk-tui launch"))
+        await app.push_screen(question)
+        await pilot.press("e")
+        await pilot.pause()
+        area = app.screen.query_one(TextArea)
+        area.text = area.text.replace("--num-layers 2", "--num-layers 7")
+        await pilot.press("ctrl+j")
+        for _ in range(1000):
+            if "--num-layers 7" in question.prospect.command:
+                break
+            await pilot.pause(0.01)
+        await pilot.pause()
+        shown = " ".join(str(static.content) for static in question.query(Static)).replace("\n", " ")
+        assert "--num-layers 7" in shown and "edited by hand" in shown
+    assert app.failures == []

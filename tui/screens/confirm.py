@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -12,8 +12,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from backends.text import clean
+from tui.background import in_background
 from tui.run_actions import Prospect
+from tui.screens.edit_command import EditCommand
 from tui.widgets.clipboard import copy
+
+if TYPE_CHECKING:
+    from tui.app import MdkApp
 
 
 class Confirm(ModalScreen[bool]):
@@ -29,35 +34,56 @@ class Confirm(ModalScreen[bool]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "answer(True)", "start", id="confirm.yes", tooltip="Run this command"),
+        Binding("e", "edit", "edit", id="confirm.edit", tooltip="Change the command by hand"),
         Binding("y", "copy", "copy", id="confirm.copy", tooltip="Copy the command"),
         Binding("escape,q", "answer(False)", "leave it", key_display="esc", id="confirm.no", tooltip="Run nothing"),
     ]  # fmt: skip
 
     def __init__(self, prospect: Prospect) -> None:
         super().__init__()
-        self._prospect = prospect
-        self._forbidden = any(problem.severity == "error" for problem in prospect.problems)
+        self.prospect = prospect
+
+    @property
+    def forbidden(self) -> bool:
+        return any(problem.severity == "error" for problem in self.prospect.problems)
 
     def compose(self) -> ComposeResult:
-        found = "\n\n".join(f"{p.severity}: {p.message}\n{p.remedy}" for p in self._prospect.problems)
+        found = "\n\n".join(f"{p.severity}: {p.message}\n{p.remedy}" for p in self.prospect.problems)
         with VerticalScroll() as box:
-            box.border_title = Text(self._prospect.title)  # pyright: ignore[reportAttributeAccessIssue]
+            box.border_title = Text(self.prospect.title)  # pyright: ignore[reportAttributeAccessIssue]
             if found:
                 yield Static(
-                    f"{clean(found)}\n", id="problems", markup=False, classes="-forbidden" * self._forbidden
+                    f"{clean(found)}\n", id="problems", markup=False, classes="-forbidden" * self.forbidden
                 )
-            if self._prospect.notes:
-                yield Static(f"{clean(self._prospect.notes)}\n", id="notes", markup=False)
-            yield Static(f"{clean(self._prospect.shell)}\n", markup=False)
+            if self.prospect.notes:
+                yield Static(f"{clean(self.prospect.notes)}\n", id="notes", markup=False)
+            yield Static(f"{clean(self.prospect.shell)}\n", markup=False)
             yield Static("which runs, independent of this terminal:\n", classes="quiet", markup=False)
-            yield Static(clean(self._prospect.command), classes="quiet", markup=False)
+            yield Static(clean(self.prospect.command), classes="quiet", markup=False)
         yield Footer()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "answer" and parameters == (True,) and self._forbidden)
+        if action == "edit":
+            return self.prospect.edit is not None
+        return not (action == "answer" and parameters == (True,) and self.forbidden)
+
+    def action_edit(self) -> None:
+        """The edited command takes the place of the one that is shown; it is not started yet."""
+        from backends.launch.editing import read_shell
+
+        def use(text: str | None) -> None:
+            edit = self.prospect.edit
+            if text is not None and edit is not None:
+                in_background(self, lambda: edit(text), self._show, cast("MdkApp", self.app).tell_failure)
+
+        self.app.push_screen(EditCommand(self.prospect.command, read_shell), use)
+
+    def _show(self, prospect: Prospect) -> None:
+        self.prospect = prospect
+        self.refresh(recompose=True)
 
     def action_answer(self, wanted: bool) -> None:
         self.dismiss(wanted)
 
     def action_copy(self) -> None:
-        self.notify(copy(self.app, self._prospect.command), markup=False)
+        self.notify(copy(self.app, self.prospect.command), markup=False)
