@@ -89,7 +89,7 @@ class LineReader:
         if self._wrapped is not None:
             (start, first, rank), self._wrapped = self._wrapped, None
             events += self._text(start, first, rank, whole=True)
-        self._failed_rank = None
+        self._failed_rank, self._in_arguments = None, False
         return [*events, *self._timers.finish(), *self.errors.flush()]
 
     def take(self, batch: IterationBatch) -> list[Event]:

@@ -120,12 +120,12 @@ class Parser:
     def _timers_in(self, rows: Rows) -> list[bool]:
         """Which gaps between two iteration lines, or after the last, are timers."""
         gaps = rows.gaps[1:]
-        for gap in itertools.islice(filter(None, gaps), 2):
+        for gap in itertools.islice(filter(None, gaps[:-1]), 2):
             self._timers.learn(gap)
         filled = gaps if gaps[-1] else gaps[:-1]
         if rows.step == 2 and filled and self._timers.all_alike(filled):
             return [False, *([True] * len(filled)), *([False] * (len(gaps) - len(filled)))]
-        return [False, *self._timers.recognise(gaps)]
+        return [False, *self._timers.recognise(gaps[:-1]), False]  # a block after the last line may go on
 
     def _batches(
         self, rows: Rows, numbers: Sequence[int], timers: list[bool], part: slice, held: list[Event]

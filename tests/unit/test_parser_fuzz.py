@@ -138,6 +138,16 @@ def test_timer_blocks_after_every_line_below_a_launcher_say_what_they_say_alone(
     assert as_set(parse_in_pieces(data, lambda: 4000)) == expected
 
 
+def test_a_timer_block_that_is_cut_after_its_first_rows_is_read_whole() -> None:
+    block = (
+        "(min, max) time across ranks (ms):\n    forward ....: (1.0, 2.0)\n    backward ....: (3.0, 4.0)\n"
+    )
+    data = "".join(iteration_line(i) + block for i in range(1, 60)).encode()
+    expected = as_set(parse_line_by_line(data))
+    for size in range(300, 600, 7):
+        assert as_set(parse_in_pieces(data, lambda size=size: size)) == expected, size
+
+
 def test_colours_do_not_slow_or_change_what_lines_say() -> None:
     lines = [iteration_line(i).rstrip("\n") for i in range(1, 400)]
     coloured = "".join(f"\x1b[32m{line}\x1b[0m\n" for line in lines).encode()
