@@ -114,7 +114,7 @@ def plan_of(
     Raises UserError for what cannot be read.
     """
     preset = choices.preset
-    launcher = launcher_of(choices)
+    launcher = chosen_launcher(choices)
     gpus = gpus_of(choices.text("gpus"))
     base = Path(choices.text("save")).expanduser() if choices.text("save") else workspace.checkpoints
     image = choices.text("image")
@@ -146,7 +146,7 @@ def plan_of(
     return plan, None
 
 
-def launcher_of(choices: Choices) -> str:
+def chosen_launcher(choices: Choices) -> str:
     return choices.text("launcher") or default_launcher(choices.preset.trainer)
 
 

@@ -108,7 +108,7 @@ class LaunchForm(Form):
 
     def show(self, choices: Choices, answer: Answer) -> None:
         """The choices as they are, and beside each what is wrong with it."""
-        from backends.launch.choices import launcher_of, value_without
+        from backends.launch.choices import chosen_launcher, value_without
         from backends.launch.form_fields import field_of
 
         beside: dict[str, Problem] = {}
@@ -118,7 +118,7 @@ class LaunchForm(Form):
             row.write(choices.texts.get(row.row, ""))
             row.show(value_without(choices, row.row), beside.get(row.row))
         self._one_of("preset").show(choices.preset.name, beside.get("preset"))
-        self._one_of("launcher").show(launcher_of(choices), beside.get("launcher"))
+        self._one_of("launcher").show(chosen_launcher(choices), beside.get("launcher"))
         self._one_of("recompute").show(answer.recompute, beside.get("recompute"))
         self.query_one("#row-no_home", OnOff).show(choices.no_home, "", None)
         for name in NAMES:
