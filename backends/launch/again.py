@@ -9,12 +9,13 @@ from pathlib import Path
 
 from backends.launch.ending import stop_run
 from backends.launch.start import start
+from backends.runs.arguments import without
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import NAME, RunFolder
 from backends.runs.judgement import withheld
 from backends.runs.plan import RunPlan
-from backends.runs.planning import continue_plan, new_save_folder
+from backends.runs.planning import ONE_LOAD, continue_plan, new_save_folder
 from backends.runs.requests import DEFAULT_LIMIT
 from backends.runs.signs import Signs
 from backends.workspace import Workspace
@@ -34,7 +35,8 @@ def again_plan(folder: RunFolder, workspace: Workspace, now: datetime, *, saves:
         return plan
     save = Path(plan.save)
     if saves:
-        return dataclasses.replace(plan, load=plan.save, command=(), parent=folder.name)
+        arguments = without(plan.arguments, *ONE_LOAD)
+        return dataclasses.replace(plan, arguments=arguments, load=plan.save, command=(), parent=folder.name)
     if read_tracker(save).problem is None:
         return continue_plan(workspace, save, ())
     if plan.load is not None or not NAME.fullmatch(f"{save.parent.name}/{save.name}"):

@@ -40,17 +40,18 @@ def commands(plan: RunPlan, workspace: Workspace) -> Command:
 
 
 def problems(plan: RunPlan, workspace: Workspace, facts: Facts | None = None) -> list[Problem]:
-    """Everything that speaks against `plan`, errors first: its layout (of Megatron-LM), its own checks, its launcher's,
-    those of what it loads and of this machine. What the layout says of a field is not said again.
+    """Everything that speaks against `plan`, errors first: what it loads, its layout (of Megatron-LM), its own checks, its
+    launcher's and those of this machine. What is said of a field before its own checks is not said again.
 
     `facts`: what is known of data, disk and GPUs; None: what the disk says.
     """
     known = facts or gather(plan, workspace)
-    found = check_layout(plan.arguments, known.resources(plan)) if plan.trainer == "megatron" else []
+    found = load_problems(plan, workspace)
+    if plan.trainer == "megatron":
+        found += check_layout(plan.arguments, known.resources(plan))
     said = {problem.field for problem in found}
     found += [problem for problem in plan.check() if problem.field not in said]
     found += launcher_of(plan).check(plan, workspace)
-    found += load_problems(plan, workspace)
     missing = any(problem.field == "--data-path" for problem in found)
     found += [
         problem for problem in check_site(plan, known) if not (missing and problem.field == "--data-path")

@@ -29,7 +29,7 @@ def resume_problems(resumption: Resumption, workspace: Workspace) -> list[Proble
         return problems(plan, workspace)
     found = problems(dataclasses.replace(plan, load=None), workspace)
     stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
-    return [*found, *(difference_problems(stored, plan) if stored else [])]
+    return [*(difference_problems(stored, plan) if stored else []), *found]
 
 
 def start_resumption(

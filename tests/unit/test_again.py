@@ -95,3 +95,12 @@ def test_an_edited_command_saves_elsewhere_too(workspace: Workspace) -> None:
     write_json(folder.plan_file, plan.as_json())
     anew = again_plan(folder, workspace, NOW, saves=False)
     assert anew.command == ("x", f"--save={anew.save}") and anew.save != plan.save
+
+
+def test_a_fine_tuning_that_is_started_again_does_not_begin_at_0(workspace: Workspace) -> None:
+    save = str(workspace.checkpoints / "2026-11-30/05-00-00")
+    plan = dataclasses.replace(scripted(TRAINER), save=save, arguments=("--finetune", "--train-iters", "500"))
+    folder = create_run_folder(workspace.runs, NOW)
+    write_json(folder.plan_file, plan.as_json())
+    again = again_plan(folder, workspace, NOW, saves=True)
+    assert again.load == save and again.arguments == ("--train-iters", "500")
