@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from backends.megatron.events import Error, Exit
-from backends.megatron.record import Record
+if TYPE_CHECKING:
+    from backends.megatron.events import Error, Exit
+    from backends.megatron.record import Record
 
 LogPhase: TypeAlias = Literal["starting", "running", "finished", "stopped", "failed"]
 SURVIVED = frozenset({"rerun"})  # errors that a job may live through

@@ -12,7 +12,6 @@ from typing import Any, Protocol, cast
 
 from backends.megatron.diagnosis import ENDINGS
 from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, IterationBatch, Milestone
-from backends.megatron.parser import Parser
 
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
@@ -140,6 +139,8 @@ class SignReader:
 
 def read_signs(log: Path, known: Signs) -> Signs:
     """What a log that has ended says, given what was `known` of its beginning."""
+    from backends.megatron.parser import Parser  # whoever only looks at state.json does not wait for it
+
     reader = SignReader(dataclasses.replace(known), Parser())
     while reader.read_from(log):
         pass

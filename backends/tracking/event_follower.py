@@ -6,8 +6,7 @@ and the newest is followed until a newer one appears.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from backends.megatron.events import Argument, Event, LogLine
@@ -16,37 +15,10 @@ from backends.megatron.record import Record
 from backends.megatron.sources import FileSource
 from backends.text import clean_line
 from backends.tracking.event_files import EventReader
+from backends.tracking.event_paths import event_files
 from backends.tracking.event_record import Translation
 
-# events.out.tfevents.SECONDS.HOST.PID.NUMBER
-NAME = re.compile(r".*tfevents\.(\d{1,15})\b.*", re.DOTALL)
 SHOWN = 200  # lines in one update
-
-
-def is_event_path(path: Path) -> bool:
-    """Whether `path` is meant as event files: a folder, or a file called like one."""
-    return path.is_dir() or "tfevents" in path.name
-
-
-def event_files(path: Path) -> list[Path]:
-    """The event files of one run, oldest first: `path` itself, those in the folder `path`, else in the folder below it
-    that was begun last. Empty where there are none."""
-    if not path.is_dir():
-        return [path]
-    found = _in_order(path.glob("*tfevents*"))
-    if not found and (below := _in_order(path.rglob("*tfevents*"))):
-        found = _in_order(below[-1].parent.glob("*tfevents*"))
-    return found
-
-
-def _in_order(paths: Iterable[Path]) -> list[Path]:
-    return sorted((path for path in paths if path.is_file()), key=lambda path: (_begun(path), path.name))
-
-
-def _begun(path: Path) -> int:
-    """s since the epoch when the file was begun, by its name."""
-    match = NAME.fullmatch(path.name)
-    return int(match[1]) if match else 0
 
 
 class EventFollower:

@@ -11,7 +11,7 @@ import pytest
 from backends.megatron.record import Record
 from backends.megatron.summary import read_log
 from backends.tracking.event_files import EventReader
-from backends.tracking.event_follower import event_files
+from backends.tracking.event_paths import event_files
 from backends.tracking.event_record import Translation
 
 CLONE = Path(os.environ.get("MDK_GPU_WORKSPACE") or "/nonexistent") / "outputs" / "Megatron-LM"

@@ -10,7 +10,8 @@ from event_file_text import event, file_of, record, simple, text
 from backends.errors import UserError
 from backends.megatron.record import ITERATION_MS, Record
 from backends.tracking.event_files import EventReader
-from backends.tracking.event_follower import EventFollower, event_files
+from backends.tracking.event_follower import EventFollower
+from backends.tracking.event_paths import event_files
 from backends.tracking.event_record import Translation
 from tui.commands.watch import readable_log
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from backends.launch.slurm_attach import PREFIX, watched_job
-from backends.launch.slurm_control import SlurmControl
 from backends.runs.catalog import find_run
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
@@ -19,7 +17,10 @@ def command(workspace: Workspace, run: str | None) -> None:
 
     A Slurm job that was submitted by hand is only watched. Leaving the monitor leaves the run alone.
     """
-    if run is not None and run.startswith(PREFIX):
+    if run is not None and run.startswith("slurm:"):
+        from backends.launch.slurm_attach import watched_job
+        from backends.launch.slurm_control import SlurmControl
+
         found = watched_job(workspace, run, SlurmControl())
     else:
         found = find_run(workspace, run)

@@ -15,7 +15,8 @@ from backends.megatron.summary import read_log
 from backends.runs.comparison_export import comparison_json, comparison_svg, write_csv
 from backends.runs.side_by_side import LOSS, Subject, subjects
 from backends.text import clean_line
-from backends.tracking.event_follower import EventFollower, is_event_path
+from backends.tracking.event_follower import EventFollower
+from backends.tracking.event_paths import is_event_path
 from backends.workspace import Workspace
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.tracking.event_follower import event_files, is_event_path
+from backends.tracking.event_paths import event_files, is_event_path
 from backends.workspace import Workspace
 
 LOOKED_AT = 4096  # bytes at the start of a file that tell text from anything else

@@ -24,7 +24,8 @@ from backends.telemetry.history import TelemetryFile, newest_by_host
 from backends.telemetry.readings import Snapshot
 from backends.telemetry.timeline import Timeline
 from backends.text import clean_line
-from backends.tracking.event_follower import EventFollower, is_event_path
+from backends.tracking.event_follower import EventFollower
+from backends.tracking.event_paths import is_event_path
 from backends.workspace import Workspace
 
 LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
