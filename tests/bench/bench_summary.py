@@ -82,20 +82,23 @@ def newest_values(log: Path, iterations: int) -> tuple[float, float]:
     return first, whole
 
 
-def plot_query(points: int) -> tuple[float, float]:
-    """ms of CPU: the first question (it builds the pyramid), and one of those after it, each after a new iteration."""
+def plot_query(points: int) -> tuple[float, float, float]:
+    """ms of CPU: preparing the first question, the longest slice of that, and a question after a new iteration."""
     record = Record()
     for first in range(1, points + 1, 2800):
         count = min(2800, points + 1 - first)
         record.apply([_batch(first, count)])
-    started = time.process_time()
-    record.curves("lm loss")
-    built = time.process_time() - started
+    slices: list[float] = []
+    more = True
+    while more:
+        started = time.process_time()
+        more = record.prepare("lm loss")
+        slices.append(1000 * (time.process_time() - started))
     started = time.process_time()
     for number in range(100):
         record.apply([_batch(points + 1 + number, 1)])
         record.curves("lm loss")
-    return 1000 * built, 10 * (time.process_time() - started)
+    return sum(slices), max(slices), 10 * (time.process_time() - started)
 
 
 def _batch(first: int, count: int) -> IterationBatch:
@@ -152,7 +155,7 @@ def main(iterations: int) -> None:
         first, whole = newest_values(log, iterations)
         quiet = idle(log)
         size = log.stat().st_size / 1e6
-    built, asked = plot_query(iterations)
+    built, longest, asked = plot_query(iterations)
     one, other, two = (statistics.median(times) for times in (tolerant, exact, ours))
     table(
         f"{iterations:,} iterations, {size:.0f} MB",
@@ -165,7 +168,8 @@ def main(iterations: int) -> None:
             ("memory of summary", f"{memory:.0f} MB", "< 150 MB"),
             ("newest values (clock)", f"{first:.2f} s", "≤ 0.3 s"),
             ("all of it, followed (clock)", f"{whole:.2f} s", ""),
-            ("a plot's first question", f"{built:.0f} ms", ""),
+            ("preparing a plot's first question", f"{built:.0f} ms", ""),
+            ("the longest slice of that, under the lock", f"{longest:.1f} ms", "≤ 5 ms"),
             ("a plot's question", f"{asked:.2f} ms", "≤ 15 ms with drawing"),
             ("display lines at 20,000 a second", f"{100 * folding():.0f} % of a core", ""),
             ("idle", f"{100 * quiet:.2f} % of a core", "≤ 0.5 %"),
