@@ -351,7 +351,10 @@ async def test_options_are_written_with_the_comments_kept(tmp_path: Path) -> Non
     app = application(tmp_path, made, site=lambda w: Site(w, read_settings(w.settings), {}, FakePrograms()))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await looked(pilot)
-        await pilot.press("down", "o")
+        await pilot.press("down", "o", "x", "escape", "e", "x", "escape")
+        await pilot.pause()
+        assert isinstance(app.screen, SetupScreen), "esc leaves, and nothing was written or run"
+        await pilot.press("o")
         await pilot.pause()
         assert isinstance(app.screen, SetupOptions)
         corpus, key, workers = app.screen.query(Input)
