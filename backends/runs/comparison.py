@@ -7,18 +7,14 @@ strict loading of weights by name and shape, and `OptimizerParamScheduler.load_s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any
 
-from backends.models.problem import Fix, Problem
-from backends.runs.argument_values import NEGATIVE, flag_of, given_values, planned_values
+from backends.models.problem import Fix
+from backends.runs.argument_values import flag_of, given_values, planned_values
+from backends.runs.difference import Difference, Verdict, differing, pairs, shown
 from backends.runs.plan import RunPlan
 from backends.runs.schedule_comparison import INPUTS, OVERRIDE, USE_CHECKPOINT, schedule_changes
 from backends.runs.stored_values import Stored
-
-Verdict: TypeAlias = Literal["harmless", "flag", "changes", "refused"]
-VERDICTS: Mapping[Verdict, str] = {"harmless": "harmless", "flag": "needs a flag", "changes": "another model",
-                                   "refused": "cannot load"}  # fmt: skip
 
 # What check_checkpoint_args asserts; the second group only where there is a vocabulary file.
 ASSERTED = ("num_layers", "hidden_size", "num_attention_heads", "add_position_embedding")
@@ -50,30 +46,6 @@ IGNORED = frozenset({"save", "load", "tensorboard_dir", "exit_signal_handler", "
                      "auto_detect_ckpt_format", "dist_ckpt_format", "vocab_file", "merge_file", "fp16", "bf16",
                      "use_rotary_position_embeddings", "group_query_attention", "weight_decay_incr_style"})  # fmt: skip
 CONVERT = "tools/checkpoint/convert.py of Megatron-LM writes it anew for another layout"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One argument that differs. `stored` and `planned` as words; `fix`: what to change in the plan's arguments."""
-
-    flag: str
-    stored: str
-    planned: str
-    verdict: Verdict
-    message: str
-    remedy: str = ""
-    fix: Fix | None = None
-
-    def as_json(self) -> dict[str, str]:
-        return {name: value for name, value in asdict(self).items() if name != "fix"}
-
-    def as_problem(self) -> Problem | None:
-        """None for what is harmless. Of a flag that is needed it says that it is not there yet."""
-        if self.verdict == "harmless":
-            return None
-        severity = "warning" if self.verdict == "changes" else "error"
-        words = f"{self.flag} is {self.planned} here and {self.stored} in the checkpoint. {self.message}"
-        return Problem(severity, self.flag, words, self.remedy, self.fix)
 
 
 def compare(stored: Stored, plan: RunPlan) -> tuple[Difference, ...]:
@@ -109,61 +81,6 @@ def needed_flags(differences: Iterable[Difference]) -> dict[str, tuple[str, ...]
     return flags
 
 
-def same(stored: Any, planned: Any) -> bool:
-    """Whether two values say the same; 6e-05 and 6.0e-5 do, and a list and a tuple of the same words."""
-    if isinstance(stored, list | tuple) or isinstance(planned, list | tuple):
-        return [_plain(v) for v in _listed(stored)] == [_plain(v) for v in _listed(planned)]
-    return _plain(stored) == _plain(planned)
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    return float(value) if isinstance(value, int | float) else str(value)
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
-
-
-def shown(value: Any) -> str:
-    """A value in a sentence or a table."""
-    if isinstance(value, list | tuple):
-        return " ".join(map(shown, cast("Sequence[Any]", value)))
-    return {"True": "on", "False": "off", "None": "not set"}.get(str(value), str(value))
-
-
-def _pairs(
-    stored: Stored, planned: Mapping[str, Any], names: Iterable[str]
-) -> Iterator[tuple[str, Any, Any]]:
-    """(name, stored, planned) of what is known on both sides and differs."""
-    for name in names:
-        if name in stored.values and name in planned and not same(stored.values[name], planned[name]):
-            yield name, stored.values[name], planned[name]
-
-
-def _difference(
-    name: str, old: Any, new: Any, verdict: Verdict, message: str, remedy: str | None = None
-) -> Difference:
-    """`remedy` None: to train with what the checkpoint has."""
-    fix = _back(name, old)
-    if remedy is None and fix is not None:
-        flag, words = next(iter(fix.items()))
-        remedy = f"Take {flag} away." if words is None else f"Give {' '.join((flag, *words))}."
-    return Difference(flag_of(name), shown(old), shown(new), verdict, message, remedy or "", fix)
-
-
-def _back(name: str, old: Any) -> Fix | None:
-    """The change of arguments that gives `name` the value `old`; None where no words can say it."""
-    flag = flag_of(name)
-    if isinstance(old, bool):
-        wanted = not old if flag in NEGATIVE else old
-        return {flag: () if wanted else None}
-    if old is None:
-        return {flag: None}
-    return {flag: tuple(map(str, _listed(old)))}
-
-
 def _model(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
     vocabulary = planned.get("vocab_file") is not None or planned.get("tokenizer_type") in (
         "GPT2BPETokenizer",
@@ -175,20 +92,20 @@ def _model(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
     if learned and not vocabulary:
         shapes.append("max_position_embeddings")
     if not planned.get("finetune"):
-        for name, old, new in _pairs(stored, planned, asserted):
-            yield _difference(name, old, new, "refused", "Megatron-LM compares the two and ends.")
+        for name, old, new in pairs(stored.values, planned, asserted):
+            yield differing(name, old, new, "refused", "Megatron-LM compares the two and ends.")
     else:
         shapes += asserted
-    for name, old, new in _pairs(stored, planned, shapes):
+    for name, old, new in pairs(stored.values, planned, shapes):
         if name != "num_query_groups" or _groups(stored.values) != _groups(planned):
-            yield _difference(name, old, new, "refused", "The weights have other names or shapes.")
-    for name, old, new in _pairs(stored, planned, MEANINGS):
-        yield _difference(name, old, new, "changes", "It loads, but the weights then compute something else.")
+            yield differing(name, old, new, "refused", "The weights have other names or shapes.")
+    for name, old, new in pairs(stored.values, planned, MEANINGS):
+        yield differing(name, old, new, "changes", "It loads, but the weights then compute something else.")
     yield from _layout(stored, planned)
     if not stored.distributed:
-        for name, old, new in _pairs(stored, planned, ["transformer_impl"]):
+        for name, old, new in pairs(stored.values, planned, ["transformer_impl"]):
             if not planned.get("use_legacy_models"):
-                yield _difference(name, old, new, "refused", "The weights have other names in torch format.")
+                yield differing(name, old, new, "refused", "The weights have other names in torch format.")
 
 
 def _groups(values: Mapping[str, Any]) -> Any:
@@ -197,23 +114,23 @@ def _groups(values: Mapping[str, Any]) -> Any:
 
 def _layout(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
     """How the weights are split over ranks."""
-    for name, old, new in _pairs(stored, planned, LAYOUT):
+    for name, old, new in pairs(stored.values, planned, LAYOUT):
         if not stored.distributed:
             remedy = f"Give {flag_of(name)} {shown(old)}, or convert the checkpoint: {CONVERT}."
             if old is None:
                 remedy = f"Take {flag_of(name)} away, or convert the checkpoint: {CONVERT}."
-            yield _difference(
+            yield differing(
                 name, old, new, "refused", "In torch format each rank finds its own shard only.", remedy
             )
         elif stored.values.get("use_distributed_optimizer") and not stored.values.get(
             "ckpt_fully_parallel_save", True
         ):
             message = "The distributed optimizer's state was not saved so that it can be split anew."
-            yield _difference(
+            yield differing(
                 name, old, new, "refused", message, f"Give {flag_of(name)} {shown(old)}, or --no-load-optim."
             )
         else:
-            yield _difference(
+            yield differing(
                 name, old, new, "harmless", "It is split anew; the random state is not taken over.", ""
             )
 
@@ -250,15 +167,13 @@ def _optimizer(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Differenc
         yield Difference("--fp16/--bf16", str(precision[0]), str(precision[1]), verdict, message, remedy)
     if planned.get("no_load_optim") or planned.get("finetune"):
         return
-    for name, old, new in _pairs(stored, planned, ["optimizer", "use_distributed_optimizer"]):
+    for name, old, new in pairs(stored.values, planned, ["optimizer", "use_distributed_optimizer"]):
         if name == "use_distributed_optimizer" and stored.distributed:
             continue
         remedy = (
             f"Use what it was trained with ({shown(old)}), or drop the optimizer's state: --no-load-optim."
         )
-        yield _difference(
-            name, old, new, "refused", "The optimizer's state is stored in another way.", remedy
-        )
+        yield differing(name, old, new, "refused", "The optimizer's state is stored in another way.", remedy)
 
 
 def _precision(values: Mapping[str, Any]) -> str | None:
@@ -273,15 +188,15 @@ def _precision_flag(precision: str | None) -> str:
 
 def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
     """Differences of the learning-rate schedule: refused without a flag that says which side counts."""
-    rows = list(_pairs(stored, planned, INPUTS))
+    rows = list(pairs(stored.values, planned, INPUTS))
     if any(name == "weight_decay" for name, *_ in rows):
         rows = [row for row in rows if row[0] not in ("start_weight_decay", "end_weight_decay")]
     if planned.get("finetune") or planned.get("no_load_optim"):
-        yield from (_difference(*row, "harmless", "The schedule begins anew.", "") for row in rows)
+        yield from (differing(*row, "harmless", "The schedule begins anew.", "") for row in rows)
         return
     changes = schedule_changes(stored.scheduler, stored.values, planned)
     if not changes:
-        yield from (_difference(*row, "harmless", "The schedule does not depend on it.", "") for row in rows)
+        yield from (differing(*row, "harmless", "The schedule does not depend on it.", "") for row in rows)
         return
     what = "; ".join(f"{words} {shown(old)} → {shown(new)}" for words, old, new in changes)
     fix: Fix | None = None
@@ -313,7 +228,7 @@ def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference
 
 def _rest(stored: Stored, given: Mapping[str, Any]) -> Iterator[Difference]:
     """What else is given and differs; nothing in a checkpoint depends on it."""
-    for name, old, new in _pairs(stored, given, [name for name in given if name not in IGNORED]):
-        yield _difference(
+    for name, old, new in pairs(stored.values, given, [name for name in given if name not in IGNORED]):
+        yield differing(
             name, old, new, "harmless", HARMLESS.get(name, "Nothing in the checkpoint depends on it."), ""
         )

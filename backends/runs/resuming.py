@@ -24,7 +24,8 @@ from backends.runs.checkpoints import (
     save_folders,
 )
 from backends.runs.checkpoints import describe as describe_checkpoint
-from backends.runs.comparison import Difference, compare, needed_flags
+from backends.runs.comparison import compare, needed_flags
+from backends.runs.difference import Difference
 from backends.runs.folder import NAME
 from backends.runs.plan import RunPlan
 from backends.runs.planning import (

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from backends.files import write_json
 from backends.runs.checkpoints import Checkpoint
-from backends.runs.comparison import Difference
+from backends.runs.difference import Difference
 from backends.runs.folder import RunFolder, create_run_folder, moment_of
 from backends.runs.lineages import Lineage, SavedPoint
 from backends.runs.plan import RunPlan

@@ -24,7 +24,8 @@ from backends.megatron.summary import read_log
 from backends.runs.argument_values import planned_values
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import checkpoints, read_tracker
-from backends.runs.comparison import compare, same
+from backends.runs.comparison import compare
+from backends.runs.difference import same
 from backends.runs.folder import RunFolder
 from backends.runs.processes import marked_processes
 from backends.runs.schedule_comparison import OVERRIDE, schedule_changes, schedule_state

@@ -12,7 +12,8 @@ from backends.demo.arguments import read_arguments
 from backends.models import presets
 from backends.runs.argument_values import DEMO_DEFAULTS, flag_of, given_values, planned_values, printed_values
 from backends.runs.arguments import flatten, merge_arguments, without
-from backends.runs.comparison import compare, needed_flags, same
+from backends.runs.comparison import compare, needed_flags
+from backends.runs.difference import same
 from backends.runs.plan import RunPlan
 from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT, schedule_state
 from backends.runs.stored_values import Stored, read_argument_block, read_stored

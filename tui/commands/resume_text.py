@@ -8,7 +8,7 @@ import click
 
 from backends.launch.resume import resume_problems, start_resumption
 from backends.runs.catalog import describe
-from backends.runs.comparison import VERDICTS, Difference
+from backends.runs.difference import VERDICTS, Difference
 from backends.runs.resuming import Resumption
 from backends.text import clean_line
 from backends.workspace import Workspace

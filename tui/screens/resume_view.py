@@ -16,7 +16,7 @@ from tui.widgets.listing import ListRow
 from tui.widgets.panel import Span
 
 if TYPE_CHECKING:
-    from backends.runs.comparison import Difference
+    from backends.runs.difference import Difference
     from backends.runs.lineages import Lineage, SavedPoint
 
 FEW = 4  # checkpoints of a lineage that are shown unless all are asked for; the tracked one always is
@@ -124,7 +124,7 @@ def _outlook(outlook: Outlook, width: int) -> Iterator[list[Span]]:
     if not outlook.differences:
         yield [(f"Its arguments are those of {outlook.compared_with}.", "good")]
         return
-    from backends.runs.comparison import VERDICTS
+    from backends.runs.difference import VERDICTS
 
     flags = max(len(difference.flag) for difference in outlook.differences)
     for difference in outlook.differences:
