@@ -33,9 +33,6 @@ def read_arguments(words: list[str]) -> argparse.Namespace:
         metavar="SECONDS",
         help="wait for the first checkpoint (for ever when no number is given)",
     )
-    parser.add_argument(
-        "--ckpt-step", type=int, metavar="N", help="this iteration, not the one that the tracker names"
-    )
     parser.add_argument("--follow-checkpoints", action="store_true", help="answer from the newest checkpoint")
     return parser.parse_args(words)
 
@@ -49,7 +46,7 @@ def run(words: list[str]) -> int:
     answering = Answering(Path(args.load), say)
     say("WARNING: Forcing exit_on_missing_checkpoint to True for text generation.")
     try:
-        answering.load(args.ckpt_step or _first_iteration(answering.folder, args.wait_for_checkpoint))
+        answering.load(_first_iteration(answering.folder, args.wait_for_checkpoint))
         server = Server((args.host, args.port), answering, follow=args.follow_checkpoints)
     except CheckpointError as error:
         say_error(f"{error}")

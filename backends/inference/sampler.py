@@ -103,18 +103,25 @@ def follow(
     """Until the run is over and its last checkpoint was sampled. Raises OSError when nothing can be written."""
     run, save = sampler.run, Path(sampler.plan.save or "")
     ended = over or (lambda: (state := run.state()) is not None and state.over)
-    sampled = [sample.iteration for sample in read(run.path)]
-    last = max(sampled, default=None)
+    last = max((sample.iteration for sample in read(run.path)), default=None)
+    again = True  # the run's own GPUs become free at its end
     while True:
         leaving = ended()
         iteration = read_tracker(save).iteration
-        if isinstance(iteration, int) and due(iteration, last, 1 if leaving else sampler.settings.every):
-            last = iteration
+        new = isinstance(iteration, int) and due(iteration, last, 1 if leaving else sampler.settings.every)
+        missed = leaving and again and iteration == last and _skipped(run, last)
+        if isinstance(iteration, int) and (new or missed):
+            last, again = iteration, again and not missed
             append(run.path, sampler.sample(iteration))
         elif leaving:
             return
         else:
             sleep(LOOK)
+
+
+def _skipped(run: RunFolder, iteration: int | None) -> bool:
+    found = [sample for sample in read(run.path) if sample.iteration == iteration]
+    return bool(found) and all(sample.skipped for sample in found)
 
 
 def _leave(_number: int, _frame: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,10 @@ from backends.runs.checkpoints import (
     read_tracker,
 )
 from backends.runs.plan import RunPlan, Trainer
-from backends.runs.planning import save_folder_of, writer_of
+from backends.runs.planning import make_branch, save_folder_of, writer_of
 from backends.runs.torch_archive import stored_arguments
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace
-
-STEP = "--ckpt-step"  # core_r0.8.0 loads this iteration instead of the one that the tracker names
 
 
 def served(
@@ -69,15 +68,14 @@ def serve_plan(
     parent = writer.plan() if writer else None
     trainer, model = _model_of(parent, save, iteration)
     waiting = ("--wait-for-checkpoint", "--follow-checkpoints") if wait else ()
-    step = (STEP, str(iteration)) if iteration is not None else ()
     plan = RunPlan(
         kind="serve",
         trainer=trainer,
         launcher=launcher or default_launcher(trainer),
         preset=parent.preset if parent else "",
         title=server_title((parent.title or parent.preset) if parent else save.name, iteration),
-        arguments=merge_arguments(model, ("--port", str(port), *step, *waiting, *changes)),
-        load=str(save),
+        arguments=merge_arguments(model, ("--port", str(port), *waiting, *changes)),
+        load=str(save if iteration is None else pinned(workspace, save, iteration)),
         gpus=gpus,
         parent=writer.name if writer else None,
     )
@@ -85,6 +83,26 @@ def serve_plan(
     if trainer == "server" and gpus is None and not plan.hosts:
         plan = dataclasses.replace(plan, gpus=roomiest(look(), plan.processes))
     return plan
+
+
+def pinned(workspace: Workspace, save: Path, iteration: int) -> Path:
+    """A folder, made if need be, from which any server loads `iteration` of `save`: a link, and a tracker that names it.
+
+    core_r0.8.0 knows `--ckpt-step` and loads what the tracker names all the same. Raises UserError.
+    """
+    place = hashlib.sha256(str(save.resolve()).encode()).hexdigest()[:8]
+    folder = workspace.outputs / "pinned" / place / str(iteration)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / folder_name(iteration)).exists():
+            make_branch(save, iteration, folder)
+    except FileExistsError:
+        pass  # another server of it is being started
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be made: {error.strerror}.", "Make room, or check its permissions."
+        ) from None
+    return folder
 
 
 def _here(plan: RunPlan, wish: Placement) -> RunPlan:

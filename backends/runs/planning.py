@@ -130,8 +130,8 @@ def make_branch(save: Path, iteration: int, branch: Path) -> None:
     """
     name = folder_name(iteration)
     target = os.path.relpath((save / name).resolve(), branch.resolve())
-    (branch / name).symlink_to(target, target_is_directory=True)
     (branch / TRACKER).write_text(str(iteration))
+    (branch / name).symlink_to(target, target_is_directory=True)
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:

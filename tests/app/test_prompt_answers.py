@@ -128,7 +128,7 @@ async def test_a_checkpoint_may_be_served_to_answer_beside_the_first(
         await take(pilot, it, "serve iteration 8")
         await it.until(pilot, lambda: isinstance(it.app.screen, Confirm))
         shown = "\n".join(str(each.render()) for each in it.app.screen.query(Static))
-        assert "--iteration 8" in shown and "--ckpt-step 8" in shown
+        assert "--iteration 8" in shown and "/pinned/" in shown
         await pilot.press("escape")
         assert not it.screen.has_class("-two"), "nothing is served that nobody wanted"
     assert it.app.failures == []

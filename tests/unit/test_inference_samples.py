@@ -129,7 +129,25 @@ def test_the_last_checkpoint_counts_whatever_the_interval(workspace: Workspace, 
         dataclasses.replace(SETTINGS, every=100),
     )
     follow(rare, sleep=lambda _: None, over=lambda: True)
-    assert [sample.iteration for sample in read(folder.path)] == [5, 8]
+    assert {sample.iteration for sample in read(folder.path)} == {5, 8}
+
+
+def test_what_found_no_gpu_is_tried_once_more_when_the_run_has_left_its_own(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    save = tmp_path / "ck"
+    save.mkdir()
+    (save / TRACKER).write_text("8")
+    folder, plan = run_of(workspace, save)
+    answers = iter([Sample(1.0, 8, skipped="no GPU is free"), Sample(2.0, 8, "p", "c")])
+
+    class Answering(Sampler):
+        def sample(self, iteration: int) -> list[Sample]:
+            return [next(answers)]
+
+    looks = iter([False, True, True])
+    follow(Answering(folder, plan, workspace, SETTINGS), sleep=lambda _: None, over=lambda: next(looks))
+    assert [sample.skipped for sample in read(folder.path)] == ["no GPU is free", ""]
 
 
 # Where there is no room.

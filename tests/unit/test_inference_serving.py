@@ -29,7 +29,7 @@ from backends.models.megatron_presets import MEGATRON_PRESETS
 from backends.models.presets import find
 from backends.runs.arguments import group_arguments, value_of
 from backends.runs.catalog import describe
-from backends.runs.checkpoints import TRACKER
+from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.planning import train_plan
 from backends.runs.state import RunState
@@ -166,7 +166,6 @@ def test_a_server_of_a_checkpoint_that_no_run_of_ours_wrote(workspace: Workspace
     assert plan.gpus == (2, 3, 4, 5), "the ones with room"
     assert (plan.load, plan.parent) == (str(save), None)
     assert (value_of(plan.arguments, "--port"), value_of(plan.arguments, "--hidden-size")) == ("8028", "512")
-    assert value_of(plan.arguments, "--ckpt-step") is None
 
 
 def test_a_run_s_own_plan_comes_before_what_the_checkpoint_says(workspace: Workspace) -> None:
@@ -179,9 +178,7 @@ def test_a_run_s_own_plan_comes_before_what_the_checkpoint_says(workspace: Works
         value_of(plan.arguments, "--rotary-base") == "500000"
         and value_of(plan.arguments, "--data-path") is None
     )
-    assert (
-        value_of(plan.arguments, "--seq-length") == "64" and value_of(plan.arguments, "--ckpt-step") == "200"
-    )
+    assert value_of(plan.arguments, "--seq-length") == "64"
     assert (plan.processes, plan.gpus) == (2, None), "without a driver nothing is chosen"
     assert "iteration 200" in plan.title
 
@@ -193,6 +190,20 @@ def test_one_iteration_of_a_folder_may_be_named(workspace: Workspace) -> None:
     assert served(workspace, save / "iter_0000100") == (save, 100, None)
     assert served(workspace, save, 100) == (save, 100, None)
     assert served(workspace, save) == (save, None, None)
+
+
+def test_an_iteration_is_loaded_from_a_folder_whose_tracker_names_it(workspace: Workspace) -> None:
+    """core_r0.8.0 loads what the tracker names, whatever `--ckpt-step` says (seen on an H200)."""
+    save = workspace.root / "s"
+    for iteration in (100, 200):
+        write_checkpoint(save, iteration, STORED, tp=2, pp=2)
+    before = {path: path.stat().st_mtime_ns for path in save.rglob("*")}
+    for _ in range(2):  # the second finds it made
+        load = Path(serve_plan(workspace, save, port=1, iteration=100, look=list).load or "")
+        assert read_tracker(load).iteration == 100
+        assert (load / "iter_0000100").resolve() == (save / "iter_0000100").resolve()
+    assert {path: path.stat().st_mtime_ns for path in save.rglob("*")} == before
+    assert Path(serve_plan(workspace, save, port=1, look=list).load or "") == save
 
 
 def test_what_is_not_there_or_not_whole_is_not_served(workspace: Workspace) -> None:
