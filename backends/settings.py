@@ -67,6 +67,7 @@ class NotifySettings:
     """[notify]: who is told. `{subject}` in `command` becomes the news in one line; more comes on standard input."""
 
     command: tuple[str, ...] = ()  # e.g. ["mail", "-s", "{subject}", "me@example.org"]
+    queue_minutes: float = 30.0  # a run that waits in the queue for longer is told of, once; 0: never
 
 
 @dataclass(frozen=True, slots=True)

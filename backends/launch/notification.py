@@ -1,8 +1,12 @@
-"""A word to a person who sleeps: the command of [notify] is called when a run fails, ends, or needs someone."""
+"""A word to a person who sleeps: the command of [notify] is called when a run fails, ends, or needs someone.
+
+Also when it waits in a queue for long, when its nodes are silent, and when it is resumed by itself, or is not.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +34,30 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
         if now.phase == "finished":
             yield f"finished{iteration}"
         else:
-            yield f"{now.phase}{iteration}: {now.reason or 'no reason is known'}"
+            again = f" {now.again.words()}" if now.again else ""
+            yield f"{now.phase}{iteration}: {now.reason or 'no reason is known'}{again}"
+    elif now.again and now.again != before.again:
+        yield now.again.words()
+
+
+class Standing:
+    """Words that stand beside a run for a while: told once, when they have stood for `patience` s."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._since: float | None = None
+        self._told = False
+
+    def look(self, words: str | None, now: float) -> Iterator[str]:
+        """`words` if they are due. They may change while they stand; told again is only what had been gone."""
+        if not words:
+            self._since, self._told = None, False
+            return
+        if self._since is None:
+            self._since = now
+        if not self._told and now - self._since >= self._patience:
+            self._told = True
+            yield words
 
 
 class Notifier:
@@ -44,15 +71,20 @@ class Notifier:
         settings: NotifySettings,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        nodes: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`nodes` gives what is wrong with the nodes now; it is called at each look."""
         self._run, self._title, self._before = run, plan.title, state
         self._settings, self._say, self._clock = settings, say, clock
+        self._nodes = nodes
+        self._queue = Standing(60 * settings.queue_minutes if settings.queue_minutes > 0 else math.inf)
+        self._silence = Standing(0.0)  # whoever asked the nodes was patient already
         self._waiting: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
 
     def look(self, state: RunState) -> None:
-        self._note(state)
+        self._gather(state)
         if self._process is not None and not self._over(self._process):
             return
         if self._waiting:
@@ -60,11 +92,14 @@ class Notifier:
 
     def close(self, final: RunState) -> None:
         """All that is left in one message: nobody is there to send a second."""
-        self._note(final)
+        self._gather(final)
         if self._waiting:
             self._send(self._waiting)
 
-    def _note(self, state: RunState) -> None:
+    def _gather(self, state: RunState) -> None:
+        now = self._clock()
+        if not state.over:
+            self._waiting += [*self._queue.look(state.note, now), *self._silence.look(self._nodes(), now)]
         self._waiting += news(self._before, state)
         self._before = state
 

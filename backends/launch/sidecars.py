@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from backends.launch.notification import Notifier
+from backends.runs.catalog import nodes_note
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
@@ -134,7 +135,8 @@ def sidecars_of(
     if len(plan.hosts) > 1 and settings.mpi.silence_minutes > 0:
         sidecars.append(companion("backends.nodes.watch", folder, workspace, say))
     if settings.notify.command:
-        sidecars.append(Notifier(folder.name, plan, state, settings.notify, say))
+        nodes = lambda: nodes_note(folder)  # noqa: E731
+        sidecars.append(Notifier(folder.name, plan, state, settings.notify, say, nodes=nodes))
     if settings.samples.prompts and plan.kind == "train" and plan.save:
         sidecars.append(companion(SAMPLER, folder, workspace, say))
     return sidecars

@@ -24,6 +24,7 @@ from backends.files import hold_lock
 from backends.launch.commands import commands, launcher_of
 from backends.launch.endless import endless_of
 from backends.launch.job import Job, RunningJob, start_job
+from backends.launch.notification import Notifier
 from backends.launch.overseer import Overseer, StateFile, iso
 from backends.launch.sidecars import sidecars_of
 from backends.launch.slurm import Slurm
@@ -66,13 +67,28 @@ def main(arguments: Sequence[str] | None = None, program: Sequence[str] = SUPERV
     if overseer is not None and not over:
         overseer.run()
     if mine:
+        crashed = folder.state()
         Successor(folder, workspace, program, say).run()
+        tell_of_resume(folder, workspace, crashed)
 
 
 def say(text: str) -> None:
     """To supervisor.log, if the disk takes it."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{iso(time.time())} {text}\n")
+
+
+def tell_of_resume(folder: RunFolder, workspace: Workspace, crashed: RunState | None) -> None:
+    """What became of the automatic resume, to whom [notify] names."""
+    now = folder.state()
+    if crashed is None or now is None or now.again == crashed.again:
+        return
+    try:
+        settings = read_settings(workspace.settings).notify
+        if settings.command:
+            Notifier(folder.name, folder.plan(), crashed, settings, say).close(now)
+    except UserError as error:
+        say(f"nobody is told: {error}")
 
 
 def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:

@@ -89,6 +89,8 @@ def automatic_resume(
 def _why_not(plan: RunPlan, signs: Signs, tracked: Iteration | None, limit: int) -> str | None:
     if plan.attempt >= limit:
         return f"it was, {plan.attempt} times already."
+    if signs.interrupted:
+        return "somebody interrupted or cancelled it."
     if signs.error_kind in REPEATING:
         return f"this would come again ({signs.error_kind})."
     if plan.save is None or not isinstance(tracked, int):

@@ -116,8 +116,14 @@ def describe(folder: RunFolder) -> RunInfo:
 
 def _note(folder: RunFolder, state: RunState) -> str | None:
     """What the supervisor wants known, or whoever asked the nodes."""
-    words = state.note or (read_json(folder.nodes_file) or {}).get("note")
-    return clean_line(words) if isinstance(words, str) and words else None
+    words = state.note or nodes_note(folder)
+    return clean_line(words) if words else None
+
+
+def nodes_note(folder: RunFolder) -> str | None:
+    """What whoever asked the nodes of a run without iterations found; None while all is well."""
+    words = (read_json(folder.nodes_file) or {}).get("note")
+    return words if isinstance(words, str) and words else None
 
 
 def observation_of(folder: RunFolder, state: RunState) -> Observation:

@@ -16,7 +16,12 @@ from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, Iter
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
 WORDS = ("address", "nan_alert", "error", "error_kind")  # the facts of `Signs` that are text
-NO_END = "destroy_process_group"  # torch's remark at any exit, be it good or bad
+CANCELLED = (
+    "CANCELLED AT"  # Slurm ends the job or a step of it; why follows as "DUE TO …", unless somebody did it
+)
+# Words about an end that are no end mark: torch's remark at any exit, a job that was ended, one that found no checkpoint.
+NO_END = ("destroy_process_group", CANCELLED, "exit-on-missing-checkpoint")
+SOMEBODY_CANCELLED = re.compile(rf"\*\*\* JOB \S+ .*{CANCELLED} (?!.*DUE TO )")
 MAX_READ = 4 << 20  # bytes a reading
 
 
@@ -42,6 +47,7 @@ class Signs:
     ended: bool = False  # an end mark: training is done, or the program said that it exits
     address: str | None = None
     nan_alert: str | None = None  # the words of a critical alert that no healthy iteration has followed
+    interrupted: bool = False  # by somebody, since the newest iteration: ctrl+c, scancel
     error: str | None = None
     error_kind: str | None = (
         None  # of the first error since the newest iteration, the cause rather than its consequences
@@ -55,7 +61,8 @@ class Signs:
         match event:
             case IterationBatch() if len(event):
                 self.iteration, self.train_iters = int(event.iterations[-1]), int(event.train_iters[-1])
-                self.working, self.ended, self.error_kind = True, False, None
+                self.working, self.ended = True, False
+                self.interrupted, self.error_kind = False, None
                 loss = event.columns.get("lm loss")
                 if loss is not None and isinstance(loss[-1], float | int) and math.isfinite(loss[-1]):
                     self.nan_alert = None
@@ -70,18 +77,23 @@ class Signs:
                 self.working = True
             case Milestone(name="done"):
                 self.ended = True
-            case Exit(status=None, signal=None) if NO_END not in event.reason:
-                self.ended = True
+            case Exit(status=None, signal=None):
+                self.ended |= not any(words in event.reason for words in NO_END)
+                self.interrupted |= bool(SOMEBODY_CANCELLED.search(event.reason))
             case Alert(severity="critical"):
                 self.nan_alert = event.message
-            case Error() if (
-                self.error_kind is None or self.error_kind in ENDINGS or event.kind not in ENDINGS
-            ):
-                self.error = event.message
-                if self.error_kind is None or self.error_kind in ENDINGS:
-                    self.error_kind = event.kind
+            case Error():
+                self._take_error(event)
             case _:
                 pass
+
+    def _take_error(self, event: Error) -> None:
+        self.interrupted |= event.kind == "interrupted"
+        only_ends = self.error_kind is None or self.error_kind in ENDINGS
+        if only_ends or event.kind not in ENDINGS:
+            self.error = event.message
+        if only_ends:
+            self.error_kind = event.kind
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from demo_runs import SMALL, write_corpus
+from log_lines import iteration as iteration_line
 from scripted_jobs import clean_up, state_of, wait_for, wait_for_phase
 
 from backends.launch.adoption import looked_after
@@ -30,6 +31,7 @@ from backends.runs.signs import SignReader, Signs
 from backends.runs.state import RunState
 from backends.workspace import Workspace
 
+CANCELLED = "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2026-11-30T10:00:00"
 TRAIN = RunPlan("train", "demo", arguments=("--train-iters", "100"), save="/base/save")
 CRASHED = Signs(iteration=50, working=True)
 
@@ -59,6 +61,7 @@ def test_it_is_off_unless_it_is_wanted() -> None:
         ({"signs": dataclasses.replace(CRASHED, error_kind="out-of-memory")}, "come again (out-of-memory)"),
         ({"signs": dataclasses.replace(CRASHED, error_kind="no-data")}, "come again"),
         ({"signs": dataclasses.replace(CRASHED, error_kind="checkpoint-mismatch")}, "come again"),
+        ({"signs": dataclasses.replace(CRASHED, interrupted=True)}, "somebody interrupted"),
         ({"tracked": None}, "no checkpoint yet"),
         ({"plan": dataclasses.replace(TRAIN, save=None)}, "no checkpoint yet"),
         ({"signs": Signs(working=True)}, "before its first iteration"),
@@ -89,6 +92,26 @@ def test_the_cause_of_a_crash_is_kept_beside_its_consequences(logs: Path) -> Non
     assert reader.signs.error_kind == "out-of-memory" and "out of memory" in (reader.signs.error or "")
 
 
+@pytest.mark.parametrize(
+    ("end", "by_somebody"),
+    [
+        ("KeyboardInterrupt\n", True),
+        ("RuntimeError: NCCL error: unhandled system error\nKeyboardInterrupt\n", True),
+        (f"{CANCELLED} ***\n", True),
+        (f"{CANCELLED} DUE TO TIME LIMIT ***\n", False),
+        (f"{CANCELLED} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n", False),
+        (f"{CANCELLED} ***\n".replace("JOB 7", "STEP 7.0"), False),  # srun's own, after a rank that failed
+        (f"KeyboardInterrupt\n{iteration_line(6)}", False),  # an attempt before this one
+    ],
+)
+def test_who_ended_it_was_there_and_is_not_resumed_behind_their_back(end: str, by_somebody: bool) -> None:
+    reader = SignReader(Signs(), Parser())
+    reader.feed((iteration_line(5) + end).encode())
+    reader.finish()
+    assert reader.signs.interrupted == by_somebody
+    assert not reader.signs.ended
+
+
 # With real processes.
 
 
@@ -100,9 +123,9 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         clean_up(folder)
 
 
-def crashed(workspace: Workspace, limit: int, pause: float) -> RunFolder:
+def crashed(workspace: Workspace, limit: int, pause: float, more: str = "") -> RunFolder:
     """A run of the demo that was killed after its first checkpoint."""
-    workspace.settings.write_text(f"[resume]\nautomatic = {limit}\npause_minutes = {pause / 60}\n")
+    workspace.settings.write_text(f"[resume]\nautomatic = {limit}\npause_minutes = {pause / 60}\n{more}")
     corpus = write_corpus(workspace.root / "corpus.jsonl")
     words = (
         "--train-iters",
@@ -153,12 +176,16 @@ def test_a_crash_is_resumed_as_often_as_the_settings_say_and_no_more(workspace: 
 
 
 def test_a_stop_calls_it_off(workspace: Workspace) -> None:
-    folder = crashed(workspace, limit=1, pause=600)
+    told = workspace.root / "told"
+    notify = f'[notify]\ncommand = ["sh", "-c", \'echo "$1" >>"$0"\', "{told}", "{{subject}}"]\n'
+    folder = crashed(workspace, limit=1, pause=600, more=notify)
     wait_for_phase(folder, "failed")
+    wait_for(lambda: told.exists() and "Resumes by itself at" in told.read_text())
     assert describe(folder).again_due and "Resumes by itself at" in (describe(folder).again or "")
     *_, info = stop_run(folder, workspace)
     assert not info.again_due and "called off" in (info.again or "") and info.phase == "failed"
     wait_for(lambda: not is_alive(state_of(folder).supervisor))
+    wait_for(lambda: f"{folder.name} Not resumed by itself: that was called off." in told.read_text())
     assert len(list(run_folders(workspace))) == 1
 
 

@@ -236,6 +236,20 @@ def test_how_a_job_ended(kind: str, job_exit: JobExit, signs: Signs, stopped: st
     assert end.phase == phase and (end.phase == "finished" or end.reason)
 
 
+def test_a_cancelled_job_is_never_called_finished() -> None:
+    signs = Signs()
+    reader = SignReader(signs, Parser())
+    reader.feed(
+        b"slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2026-11-30T10:00:00 DUE TO TIME LIMIT ***\n"
+    )
+    end = ending("train", JobExit(0, None), signs)  # the batch script caught the signal
+    assert end.phase == "failed" and "status 0 before its end" in (end.reason or "")
+    reader.feed(
+        b"[exiting program after receiving SIGTERM.] datetime: 2026-11-30 10:00:09 \n"
+    )  # a graceful stop has its own mark
+    assert ending("train", JobExit(0, None), signs).phase == "finished"
+
+
 # What a log says to those who run the job.
 
 

@@ -13,8 +13,9 @@ import pytest
 from scripted_jobs import clean_up, start_scripted, wait_for, wait_for_phase
 
 from backends.files import hold_lock
-from backends.launch.notification import LIMIT, Notifier, news
+from backends.launch.notification import LIMIT, Notifier, Standing, news
 from backends.launch.sidecars import RESTART_PAUSE, RESTARTS, Companion
+from backends.runs.automatic import Again
 from backends.runs.plan import RunPlan
 from backends.runs.signs import Signs
 from backends.runs.state import RunState
@@ -48,6 +49,50 @@ def test_the_end_is_told_with_its_reason() -> None:
     finished = dataclasses.replace(RUNNING, phase="finished")
     assert list(news(RUNNING, failed)) == ["failed at iteration 4,310: It left with status 1."]
     assert list(news(RUNNING, finished)) == ["finished at iteration 4,310"]
+
+
+def test_a_crash_is_told_with_its_automatic_resume_and_then_what_became_of_it() -> None:
+    due = Again(1, 3, at=0.0)
+    failed = dataclasses.replace(RUNNING, phase="failed", reason="It left with status 1.", again=due)
+    resumed = dataclasses.replace(failed, again=dataclasses.replace(due, run="2026-11-30/10-00-00"))
+    assert list(news(RUNNING, failed)) == [f"failed at iteration 4,310: It left with status 1. {due.words()}"]
+    assert list(news(failed, resumed)) == ["Resumed by itself as 2026-11-30/10-00-00 (1 of 3)."]
+    assert list(news(resumed, resumed)) == []
+
+
+def test_what_stands_is_told_once_when_it_has_stood_for_long() -> None:
+    queue = Standing(60.0)
+    assert list(queue.look("waits: Priority", 0)) == list(queue.look("waits: Priority", 59)) == []
+    assert list(queue.look("waits: Resources", 60)) == ["waits: Resources"]
+    assert list(queue.look("waits: Priority", 500)) == list(queue.look(None, 510)) == []
+    assert list(queue.look("waits: BeginTime", 520)) == []
+    assert list(queue.look("waits: BeginTime", 580)) == ["waits: BeginTime"]
+
+
+def test_a_long_queue_and_silent_nodes_are_told(tmp_path: Path) -> None:
+    clock, said, told = Clock(), list[str](), tmp_path / "told"
+    settings = NotifySettings(
+        ("sh", "-c", 'printf "%s\\n" "$1" >>"$0"', str(told), "{subject}"), queue_minutes=30
+    )
+    silent: list[str] = []
+    watching = Notifier(
+        "a/b", PLAN, RUNNING, settings, said.append, clock, lambda: silent[0] if silent else None
+    )
+
+    def after_a_look(state: RunState, words: str) -> bool:
+        watching.look(state)
+        return told.exists() and words in told.read_text()
+
+    queued = dataclasses.replace(RUNNING, phase="starting", note="Slurm job 7 waits: Priority.")
+    watching.look(queued)
+    clock.now = 30 * 60.0
+    wait_for(lambda: after_a_look(queued, "mdk-tui: a/b Slurm job 7 waits: Priority."))
+    silent.append("No iteration for 12 min: node2 does not answer.")
+    wait_for(lambda: after_a_look(RUNNING, "No iteration for 12 min: node2 does not answer."))
+    silent[0] = "No iteration for 22 min: node2 does not answer."
+    watching.look(RUNNING)
+    watching.close(RUNNING)
+    assert len(told.read_text().splitlines()) == 2 and said == []
 
 
 def notifier(program: str, said: list[str], clock: Clock) -> Notifier:
