@@ -19,8 +19,6 @@ class Glyphs:
     track: str
     dot: str
     dots: str
-    up: str
-    rule: str
 
     def phase(self, phase: str) -> str:
         """The sign of a run's phase."""
@@ -33,8 +31,8 @@ class Glyphs:
         }.get(phase, self.lost)
 
 
-UNICODE = Glyphs("●", "✓", "✗", "?", "○", "▶", "━", "─", "·", "…", "↑", "─")
-ASCII = Glyphs("*", "+", "X", "?", "o", ">", "=", "-", "-", "...", "^", "-")
+UNICODE = Glyphs("●", "✓", "✗", "?", "○", "▶", "━", "─", "·", "…")
+ASCII = Glyphs("*", "+", "X", "?", "o", ">", "=", "-", "-", "...")
 
 
 def glyphs(ascii_only: bool) -> Glyphs:

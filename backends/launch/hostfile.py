@@ -167,11 +167,6 @@ def _between_lines(hosts: list[Host]) -> Iterator[LineNote]:
             yield LineNote(host.line, "error", message, "Write the name that the other nodes know it by.")
 
 
-def read_hostfile(path: Path) -> tuple[str, ...]:
-    """`NAME:SLOTS` of each node, or `NAME`. Raises UserError naming the first line that is wrong."""
-    return hosts_of(FoundHostfile("asked for", path, read_text(path)))
-
-
 def read_text(path: Path) -> str:
     """Raises UserError when there is no such text."""
     try:
@@ -183,7 +178,10 @@ def read_text(path: Path) -> str:
 
 
 def hosts_of(found: FoundHostfile) -> tuple[str, ...]:
-    """The nodes as `mpirun --host` takes them. Raises UserError for what names none, or names one wrongly."""
+    """`NAME:SLOTS` of each node, or `NAME`, as `mpirun --host` takes them.
+
+    Raises UserError for a text that names none, and for the first line that is wrong.
+    """
     read = parse(found.text)
     if read.error is not None:
         note = read.error

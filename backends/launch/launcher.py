@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backends.models.problem import Problem
+from backends.runs.arguments import EXIT_SIGNAL, value_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace
@@ -64,6 +65,11 @@ class ProcessLauncher(Launcher, Protocol):
     def stop_gracefully(self, job: Process) -> None:
         """Ask the job's main process to save and exit. Raises OSError."""
         ...
+
+
+def saves_on_term(plan: RunPlan) -> bool:
+    """Whether a rank that is told TERM saves before it ends."""
+    return plan.kind == "train" and value_of(plan.arguments, EXIT_SIGNAL) is not None
 
 
 def arguments_of(plan: RunPlan) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ import os
 import signal
 import sys
 
-from backends.launch.launcher import Command, arguments_of
+from backends.launch.launcher import Command, arguments_of, saves_on_term
 from backends.models.problem import Problem
-from backends.runs.arguments import value_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace
@@ -47,7 +46,7 @@ class Local:
         return Command(argv, str(workspace.root), env)
 
     def term_saves(self, plan: RunPlan) -> bool:
-        return plan.kind == "train" and value_of(plan.arguments, "--exit-signal-handler") is not None
+        return saves_on_term(plan)
 
     def stop_gracefully(self, job: Process) -> None:
         os.kill(job.pid, signal.SIGTERM)

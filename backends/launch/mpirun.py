@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.launch.image import exec_words, find_singularity
-from backends.launch.launcher import Command, arguments_of
+from backends.launch.launcher import Command, arguments_of, saves_on_term
 from backends.launch.local import MODULES
 from backends.launch.server_source import server_problems
 from backends.models.problem import Problem
@@ -116,7 +116,7 @@ class Mpirun:
 
     def term_saves(self, plan: RunPlan) -> bool:
         """TERM to mpirun does not, but a stop sends it to the ranks as well."""
-        return plan.kind == "train" and value_of(plan.arguments, "--exit-signal-handler") is not None
+        return saves_on_term(plan)
 
     def stop_gracefully(self, job: Process) -> None:
         """mpirun passes USR1 to every rank on every node; TERM would make it kill them before they could save."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from backends.launch import slurm_job
-from backends.launch.launcher import Command
+from backends.launch.launcher import Command, saves_on_term
 from backends.launch.mpirun import Mpirun
 from backends.launch.slurm_control import Slurm as Controller
 from backends.launch.slurm_control import SlurmControl
 from backends.launch.slurm_job import SlurmJob
 from backends.launch.slurm_script import batch_script
 from backends.models.problem import Problem
-from backends.runs.arguments import value_of
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.settings import SlurmSettings, read_settings
@@ -110,7 +109,7 @@ class Slurm:
 
     def term_saves(self, plan: RunPlan) -> bool:
         """Slurm's cancel begins with TERM to the ranks."""
-        return plan.kind == "train" and value_of(plan.arguments, "--exit-signal-handler") is not None
+        return saves_on_term(plan)
 
     def submit(
         self,

@@ -16,11 +16,10 @@ class KnownError:
     phrases: tuple[tuple[str, ...], ...]  # of each phrase the pieces between its stars
     explanation: str
     remedy: str
-    ends_job: bool = True  # False: the job may go on
 
 
-def _row(kind: str, phrases: list[str], explanation: str, remedy: str, ends_job: bool = True) -> KnownError:
-    return KnownError(kind, tuple(tuple(p.split("*")) for p in phrases), explanation, remedy, ends_job)
+def _row(kind: str, phrases: list[str], explanation: str, remedy: str) -> KnownError:
+    return KnownError(kind, tuple(tuple(p.split("*")) for p in phrases), explanation, remedy)
 
 
 KNOWN_ERRORS: tuple[KnownError, ...] = (
@@ -64,7 +63,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
          "Look at the data and the learning rate; when it is always the same node or GPU, take that out."),
     _row("rerun", ["possible transient error!", "possible persistent error!", "correct result (but possible application error)", "need to rerun step to check reproducibility"],
          "A step gave an unexpected result and is repeated: not reproducible means suspect hardware, reproducible means data or maths.",
-         "Drain the node or mend the data; after exit code 16 resume from the last checkpoint.", ends_job=False),
+         "Drain the node or mend the data; after exit code 16 resume from the last checkpoint."),
     _row("missing-script", ["can't open file '*.py'", "no such file or directory: 'pretrain_gpt.py", "no such file or directory: pretrain_gpt.py", "pretrain_gpt.py: no such file"],
          "The script is not where python looks.", "Run inside the folder of Megatron-LM."),
     _row("dataset-helper", ["failed to compile the c++ dataset helper functions"], "The data-set helper could not be compiled.", "make, g++ and pybind11 are needed, and a source folder that can be written; build once."),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+EXIT_SIGNAL = "--exit-signal-handler"  # TERM saves a checkpoint and exits
+
 
 def group_arguments(arguments: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
     """(flag, its values) in order. `--flag=value` is split; words before the first flag get the flag ""."""

@@ -74,6 +74,17 @@ def run_folders(workspace: Workspace) -> Iterator[RunFolder]:
             yield RunFolder(path)
 
 
+def trained(workspace: Workspace) -> Iterator[tuple[RunFolder, Path]]:
+    """The runs that train, newest first, and where each saves. One whose plan cannot be read is passed over."""
+    for folder in run_folders(workspace):
+        try:
+            plan = folder.plan()
+        except UserError:
+            continue
+        if plan.kind == "train" and plan.save:
+            yield folder, Path(plan.save)
+
+
 def runs(workspace: Workspace) -> list[RunInfo]:
     return [describe(folder) for folder in run_folders(workspace)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.catalog import describe, run_folders
+from backends.runs.catalog import describe, trained
 from backends.runs.checkpoints import (
     Checkpoint,
     checkpoints,
@@ -87,13 +87,8 @@ def _sorted(found: list[Lineage]) -> tuple[Lineage, ...]:
 def _writers(workspace: Workspace) -> dict[Path, list[RunFolder]]:
     """save folder → the runs that saved there, newest first."""
     found: dict[Path, list[RunFolder]] = {}
-    for folder in run_folders(workspace):
-        try:
-            plan = folder.plan()
-        except UserError:
-            continue
-        if plan.kind == "train" and plan.save:
-            found.setdefault(Path(plan.save), []).append(folder)
+    for folder, save in trained(workspace):
+        found.setdefault(save, []).append(folder)
     return found
 
 

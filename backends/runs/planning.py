@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.arguments import int_of, merge_arguments, without, words_of
-from backends.runs.catalog import run_folders
+from backends.runs.arguments import EXIT_SIGNAL, int_of, merge_arguments, without, words_of
+from backends.runs.catalog import trained
 from backends.runs.checkpoints import (
     ITERATION,
     TRACKER,
@@ -150,13 +150,7 @@ def free_port(wanted: int = SERVER_PORT) -> int:
 def writers_of(workspace: Workspace, save: Path) -> Iterator[RunFolder]:
     """The runs of the workspace that save into `save`, newest first."""
     wanted = save.resolve()
-    for folder in run_folders(workspace):
-        try:
-            plan = folder.plan()
-        except UserError:
-            continue
-        if plan.kind == "train" and plan.save and Path(plan.save).resolve() == wanted:
-            yield folder
+    return (folder for folder, path in trained(workspace) if path.resolve() == wanted)
 
 
 def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
@@ -189,13 +183,9 @@ def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str 
 
 def newest_save(workspace: Workspace) -> Path:
     """Where the newest run that trained saves. Raises UserError when none did."""
-    for folder in run_folders(workspace):
-        try:
-            plan = folder.plan()
-        except UserError:
-            continue
-        if plan.kind == "train" and plan.save:
-            return Path(plan.save)
+    newest = next(trained(workspace), None)
+    if newest is not None:
+        return newest[1]
     raise UserError(
         "No run of this workspace has saved anything.", "Start one: `mdk-tui demo` or `mdk-tui launch`."
     )
@@ -203,7 +193,7 @@ def newest_save(workspace: Workspace) -> Path:
 
 def _with_exit_signal(arguments: Sequence[str]) -> tuple[str, ...]:
     """With the flag that makes TERM save first: without it there is no graceful stop."""
-    return merge_arguments(arguments, ("--exit-signal-handler",))
+    return merge_arguments(arguments, (EXIT_SIGNAL,))
 
 
 def _data(arguments: Sequence[str]) -> str | None:

@@ -30,7 +30,6 @@ from backends.workspace import Workspace
 
 START_LIMIT = 20.0  # s for the job to say that it runs
 CANCEL_LIMIT = 15.0  # s for its commands to end before they are killed
-LOCK_LIMIT = 1.0  # s for a job that has just ended to let go
 POLL = 0.05  # s
 
 

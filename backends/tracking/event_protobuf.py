@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 # Event
 WALL_TIME, STEP, SUMMARY = 1, 2, 5
@@ -26,8 +25,6 @@ NUMBERS: dict[int, tuple[int, str]] = {
     INT64: (10, "<q"),
 }
 TEXTS = 8  # the field with strings
-
-Wire = Literal[0, 1, 2, 5]
 
 
 class Malformed(ValueError):

@@ -14,7 +14,7 @@ import pytest
 
 from backends.errors import UserError
 from backends.files import write_json
-from backends.launch.hostfile import read_hostfile
+from backends.launch.hostfile import FoundHostfile, hosts_of
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
 from backends.launch.placement import Placement, default_launcher, found_files, placed
@@ -228,11 +228,11 @@ def test_simultaneous_starts_never_share_a_port(tmp_path: Path) -> None:
 def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:
     path = workspace.root / "hosts"
     path.write_text("# two nodes\nn1 slots=8\n\nn2.site slots = 8 max-slots=8 # the other\nn3\n")
-    assert read_hostfile(path) == ("n1:8", "n2.site:8", "n3")
+    assert hosts_of(FoundHostfile("asked for", path, path.read_text())) == ("n1:8", "n2.site:8", "n3")
     assert placed(planned(), workspace, Placement(hostfile=path, in_image=False)).processes == 17
     path.write_text("n1 slots=8\nn2 --evil\n")
     with pytest.raises(UserError, match="line 2: '--evil' is not understood"):
-        read_hostfile(path)
+        hosts_of(FoundHostfile("asked for", path, path.read_text()))
 
 
 def test_files_are_found_from_where_the_user_is_and_from_the_clone(workspace: Workspace, clone: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tui.glyphs import Glyphs
@@ -132,7 +131,3 @@ def _outlook(outlook: Outlook, width: int) -> Iterator[list[Span]]:
         style = STYLES[difference.verdict]
         words = f"{VERDICTS[difference.verdict]:<14}{difference.message} {difference.remedy}"
         yield [(f"{difference.flag:<{flags}} ", "text"), (f"{values} ", "text"), (words, style)]
-
-
-def save_of(key: str) -> Path:
-    return Path(key.partition("\n")[0])

@@ -48,7 +48,6 @@ ANSI: Mapping[str, str] = {
     "raw": "dim default", "past": "default", "selected": "reverse default", "match": "bold reverse default", "curve-1": "bold default",
     "curve-2": "yellow", "curve-3": "green", "curve-4": "magenta", "curve-5": "cyan", "curve-6": "red",
 }  # fmt: skip
-STYLES = tuple(COLOURS)
 USED = ("foreground", "primary", "warning", "text-success", "text-warning", "text-error", "text-primary")
 
 

@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from tui.widgets.palette import palette_of
 
-Span: TypeAlias = tuple[str, str]  # text, and what it means: a name of `palette.STYLES`
+Span: TypeAlias = tuple[str, str]  # text, and what it means: a name of `palette.COLOURS`
 Row: TypeAlias = tuple[Span, ...]
 
 
