@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from backends import resources
+from backends.models.presets import KEYS as PRESET_KEYS
+from backends.settings import PRESET_SECTION, SECTIONS
 from tui.cli import COMMANDS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -80,6 +83,13 @@ def test_readme_shows_both_commands_in_one_line_each_and_links_to_what_exists():
 def test_readme_names_every_command():
     words = set(re.findall(r"`(?:mdk-tui )?([a-z]+)", (TOP / "README.md").read_text()))
     assert set(COMMANDS) - words == set()
+
+
+def test_readme_names_every_setting():
+    rows = re.findall(r"^\| `\[([a-z]+)(?:\.NAME)?\]` \| (.*?) \|", (TOP / "README.md").read_text(), re.M)
+    told = {name: set(re.findall(r"`(\w+)`", keys)) for name, keys in rows}
+    known = {name: {field.name for field in dataclasses.fields(kind)} for name, kind in SECTIONS.items()}
+    assert told == {**known, PRESET_SECTION: set(PRESET_KEYS)}
 
 
 @pytest.mark.parametrize("name", ["patches", "singularity"])
