@@ -138,7 +138,8 @@ class LineReader:
             events += self._noticed(event)
         elif RANDOM_WEIGHTS in text:
             events.append(_random_weights(line, rank, *self._load))
-        self.meant_nothing = not events and not of_error
+        # What is glued to an iteration line says nothing of the whole line.
+        self.meant_nothing = self.meant_nothing and not events and not of_error
         return events
 
     def _argued(self, argument: Argument) -> None:

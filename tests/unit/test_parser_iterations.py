@@ -191,3 +191,13 @@ def test_forms_that_alternate_are_all_read() -> None:
     found = rows(parse("".join(lines)), "iteration")
     assert [row["iteration"] for row in found] == list(range(1, 3000))
     assert sum("lm loss" in row["values"] for row in found) == 999
+
+
+def test_lines_behind_the_name_of_a_host_are_all_read() -> None:
+    """pdsh, which DeepSpeed starts nodes with, puts it there; forks in bf16 print no loss scale."""
+    lines = [
+        f"worker-0:  iteration {i:8d}/ 1000 | consumed samples: {8 * i:12d} | lm loss: {9 - i / 100:.6E} |\n"
+        for i in range(1, 300)
+    ]
+    found = rows(parse("".join(lines)), "iteration")
+    assert [row["iteration"] for row in found] == list(range(1, 300))
