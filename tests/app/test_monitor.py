@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -16,12 +17,14 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
+from backends.files import write_json
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
+from tui.screens import monitor_sources
 from tui.screens.choose import Chooser
 from tui.screens.details import Details
 from tui.screens.monitor import MonitorScreen
-from tui.screens.monitor_sources import NOT_SEEN
+from tui.screens.monitor_sources import NOT_SEEN, standings
 from tui.screens.stop import StopProspect, StopScreen
 from tui.widgets.attention import AttentionPanel
 from tui.widgets.gpu_panel import GpuPanel
@@ -394,6 +397,24 @@ async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):
         assert "The job is gone." in app.text()
         await pilot.press("S")
         assert app.screen is app.monitor  # over: there is nothing to stop
+
+
+async def test_it_says_when_mlflow_is_away_and_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(monitor_sources, "standings", functools.partial(standings, look=0.01))
+    run = run_folder(tmp_path, "words\n", phase="lost", reason="The job is gone.")
+
+    def stands(**more: object) -> None:
+        write_json(run.tracking, {"address": "http://x:5000", "sent": 40, "waiting": 1234, **more})
+
+    stands(trouble="connection refused")
+    app = MonitorApp(tmp_path, None, run)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settled(pilot, lambda: "MLflow did not take everything (connection refused)." in app.text())
+        assert app.text().index("The job is gone.") < app.text().index("MLflow did not take")
+        stands(waiting=0, complete=True)
+        await settled(pilot, lambda: "MLflow" not in app.text())
 
 
 async def test_without_a_run_it_says_how_to_start_one(tmp_path: Path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 from fake_store import Failure, FakeStore
 from log_lines import arguments, iteration, iterations
 
@@ -28,8 +29,11 @@ from backends.tracking.mlflow_sidecar import track_run
 from backends.tracking.place import Place, is_tracked, tracking_place
 from backends.tracking.points import LogPoints, Point, TelemetryPoints, allowed_name
 from backends.tracking.sending import Ending, send
-from backends.tracking.tracker import Tracker
+from backends.tracking.standing import LAGS, Standing, lag_of, read_standing
+from backends.tracking.tracker import Progress, Tracker
+from backends.tracking.tracking_file import TrackingFile
 from backends.workspace import Workspace
+from tui.commands.status import command
 
 ENDED = Ending("FINISHED", 1.8e9)
 VALIDATION = " validation loss at iteration 3 | lm loss value: 1.900000E+00 | lm loss PPL: 6.685894E+00 |\n"
@@ -52,6 +56,47 @@ def run_of(tmp_path: Path, log: str = "", telemetry: str = "", **plan: object) -
 def sent(folder: RunFolder, workspace: Workspace, store: FakeStore, patience: float = 1e9) -> bool:
     tracker = Tracker(subject_of_run(folder, workspace), store)
     return send(tracker, lambda: ENDED, Soon(), lambda progress: None, patience=patience)
+
+
+def test_how_far_it_came_is_said_and_what_is_amiss_only_when_something_is(tmp_path: Path) -> None:
+    folder, workspace = run_of(tmp_path, iterations(1, 3))
+    assert read_standing(folder) is None and lag_of(None, over=False) is None
+    here = Place("http://mlflow:5000", "tests")
+    file = TrackingFile(folder, here)
+
+    def standing(progress: Progress, **more: bool) -> Standing:
+        file.write(progress, **more)
+        found = read_standing(folder)
+        assert found is not None
+        return found
+
+    well = standing(Progress("r", 12, 3))
+    assert well.words() == "12 points sent, 3 wait (http://mlflow:5000)" and lag_of(well, over=False) is None
+    assert lag_of(dataclasses.replace(well, waiting=LAGS), over=False) == (
+        "MLflow lags: 1,000 points wait.",
+        "The run does not wait for it.",
+    )
+    away = standing(Progress("r", 12, 40, "connection\x1b[1m refused"))
+    assert "40 wait; away: connection refused" in away.words()
+    assert "is away: 40 points wait (connection refused)" in (lag_of(away, over=False) or ("",))[0]
+    assert "mdk-tui track" in (lag_of(away, over=True) or ("", ""))[1]
+    told = status(workspace, folder)
+    assert json.loads(status(workspace, folder, "--json"))["tracking"]["waiting"] == 40
+    assert "mlflow    12 points sent, 40 wait; away: connection refused" in told
+    done = standing(Progress("r", 52, 0), complete=True)
+    assert done.words() == "has everything (http://mlflow:5000)" and lag_of(done, over=True) is None
+
+
+def test_a_tracking_file_that_others_wrote_is_taken_as_far_as_it_makes_sense(tmp_path: Path) -> None:
+    folder, _ = run_of(tmp_path)
+    write_json(folder.tracking, {"address": "x", "run_id": 5, "sent": "many", "waiting": None, "trouble": []})
+    assert read_standing(folder) == Standing("x", None, 0, 0, False, None)
+    write_json(folder.tracking, {"run_id": "r"})
+    assert read_standing(folder) is None
+
+
+def status(workspace: Workspace, folder: RunFolder, *options: str) -> str:
+    return CliRunner().invoke(command, [folder.name, *options], obj=workspace).output
 
 
 class Soon(threading.Event):

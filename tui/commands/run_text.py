@@ -96,8 +96,8 @@ def progress(info: RunInfo) -> str:
     return f"{info.iteration}/{info.train_iters}" if info.train_iters else str(info.iteration)
 
 
-def details(info: RunInfo) -> str:
-    """One run on several lines; what is not known is left out."""
+def details(info: RunInfo, *, mlflow: str | None = None) -> str:
+    """One run on several lines; what is not known is left out. `mlflow`: how far it is tracked."""
     ended = info.ended and (
         f"{info.ended}  status {info.exit_code}" if info.exit_code is not None else info.ended
     )
@@ -116,6 +116,7 @@ def details(info: RunInfo) -> str:
         "again": info.again,
         "stop": info.stopping,
         "note": info.note,
+        "mlflow": mlflow,
         "folder": clean_line(str(info.path)),
     }
     return "\n".join([info.run, *(f"  {name:<10}{value}" for name, value in lines.items() if value)])

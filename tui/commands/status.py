@@ -8,6 +8,8 @@ import click
 
 from backends.launch.adoption import looked_after
 from backends.runs.catalog import find_run
+from backends.runs.folder import RunFolder
+from backends.tracking.standing import read_standing
 from backends.workspace import Workspace
 from tui.commands.run_text import details
 
@@ -20,5 +22,9 @@ from tui.commands.run_text import details
 def command(workspace: Workspace, run: str | None, as_json: bool, check: bool) -> int:
     """How RUN does (DATE/TIME or a path; default: the newest that runs, else the newest)."""
     info = looked_after(find_run(workspace, run), workspace)
-    click.echo(json.dumps(info.as_json()) if as_json else details(info))
+    standing = read_standing(RunFolder(info.path))
+    if as_json:
+        click.echo(json.dumps({**info.as_json(), "tracking": standing.as_json() if standing else None}))
+    else:
+        click.echo(details(info, mlflow=standing.words() if standing else None))
     return 3 if check and (info.phase in ("failed", "lost") or info.note) else 0

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from backends.runs.catalog import RunInfo
     from backends.runs.folder import RunFolder
     from backends.runs.lineage import Chapter
+    from backends.tracking.standing import Standing
     from tui.screens.monitor_model import MonitorModel
     from tui.screens.monitor_sources import Live, News, Reading, Watched
 
@@ -135,7 +136,7 @@ class MonitorScreen(MonitorKeys):
         self._redraw()
 
     def _open(self, wanted: Watched) -> None:
-        from tui.screens.monitor_sources import News, Readings, states, this_machines_gpus
+        from tui.screens.monitor_sources import News, Readings, standings, states, this_machines_gpus
 
         follower, readings = wanted.follower(), Readings(wanted, self._live or this_machines_gpus)
         self._carry(
@@ -147,6 +148,7 @@ class MonitorScreen(MonitorKeys):
 
             closed = threading.Event()
             self._carry(lambda: states(run, closed), self._state_came, close_source=closed.set)
+            self._carry(lambda: standings(run, closed), self._standing_came, close_source=closed.set)
             in_past = lambda: iter([tuple(chapters(self.workspace, run))])  # noqa: E731
             self._carry(in_past, self._past_came)
 
@@ -202,6 +204,10 @@ class MonitorScreen(MonitorKeys):
     def _state_came(self, info: RunInfo) -> None:
         cast("MonitorModel", self.model).info = info
         self.refresh_bindings()
+        self._redraw(force=True)
+
+    def _standing_came(self, standing: Standing | None) -> None:
+        cast("MonitorModel", self.model).tracking = standing
         self._redraw(force=True)
 
     def _reading_came(self, reading: Reading) -> None:

@@ -9,6 +9,7 @@ from backends.megatron.diagnosis import diagnose
 from backends.megatron.events import LogLine, Memory
 from backends.megatron.record import Record
 from backends.runs.catalog import RunInfo
+from backends.tracking.standing import Standing, lag_of
 from tui.run_words import end
 from tui.screens import monitor_curves
 from tui.screens.monitor_attention import entries
@@ -33,6 +34,7 @@ class MonitorModel:
     def __init__(self, wanted: Watched | None) -> None:
         self.wanted = wanted
         self.info: RunInfo | None = None
+        self.tracking: Standing | None = None
         self.news: News | None = None  # the newest of the log
         self.record = Record()
         self.curves = RunCurves(self.record)
@@ -66,11 +68,12 @@ class MonitorModel:
                 run_phase=info.phase if info else None,
                 reason=(info.stopping or end(info)) if info else None,
             )
-        return (
-            [*found, flood_entry(self._flood, live=info is not None and not info.over)]
-            if self._flood
-            else found
-        )
+        if lag := lag_of(self.tracking, over=info is not None and info.over):
+            news = (at for at, entry in enumerate(found) if entry.severity not in ("error", "warning"))
+            found.insert(next(news, len(found)), Entry(0, "warning", *lag))
+        if self._flood:
+            found.append(flood_entry(self._flood, live=info is not None and not info.over))
+        return found
 
     def memory(self) -> tuple[Mapping[int | None, Memory], Memory | None]:
         """What Megatron said of memory, by rank, and what it expected."""

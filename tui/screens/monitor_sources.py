@@ -26,6 +26,7 @@ from backends.telemetry.timeline import Timeline
 from backends.text import clean_line
 from backends.tracking.event_follower import EventFollower
 from backends.tracking.event_paths import is_event_path
+from backends.tracking.standing import Standing, lag_of, read_standing
 from backends.workspace import Workspace
 
 LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
@@ -115,6 +116,24 @@ def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> It
             shown = info
             yield info
         if info.over and not info.again_due:
+            return
+        closed.wait(look)
+
+
+def standings(
+    folder: RunFolder, closed: threading.Event, look: float = FAR_LOOK
+) -> Iterator[Standing | None]:
+    """How far MLflow has come with a run, whenever it begins, ends or stops to keep up; until `closed`, or all is sent."""
+    shown: tuple[str, str] | None = None
+    while not closed.is_set():
+        standing = read_standing(folder)
+        state = folder.state()
+        over = state is not None and state.over
+        lag = lag_of(standing, over=over)
+        if lag != shown:
+            shown = lag
+            yield standing
+        if over and (standing is None or standing.complete):
             return
         closed.wait(look)
 

@@ -1,0 +1,87 @@
+"""How far a run's numbers have come to MLflow, from its tracking.json, in a few words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from backends.files import read_json
+from backends.runs.folder import RunFolder
+from backends.text import clean_line
+
+LAGS = 1000  # points that wait; as many as MLflow takes in one call
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`sent` and `waiting` count points of the newest sender; `complete`: it sent all, to the end of the run.
+
+    `trouble` says what kept the last call from success.
+    """
+
+    address: str
+    run_id: str | None
+    sent: int
+    waiting: int
+    complete: bool
+    trouble: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "address": self.address,
+            "sent": self.sent,
+            "waiting": self.waiting,
+            "complete": self.complete,
+            "trouble": self.trouble,
+        }
+
+    def words(self) -> str:
+        """In a line."""
+        if self.complete:
+            return f"has everything ({self.address})"
+        waits = f", {self.waiting:,} wait" if self.waiting else ""
+        trouble = f"; away: {self.trouble}" if self.trouble else ""
+        return f"{self.sent:,} points sent{waits}{trouble} ({self.address})"
+
+
+def read_standing(folder: RunFolder) -> Standing | None:
+    """None for a run that is not tracked (yet)."""
+    value = read_json(folder.tracking)
+    if value is None or not isinstance(address := value.get("address"), str):
+        return None
+
+    def text(key: str) -> str | None:
+        return clean_line(value[key]) if isinstance(value.get(key), str) and value[key] else None
+
+    def count(key: str) -> int:
+        return value[key] if type(value.get(key)) is int else 0
+
+    return Standing(
+        clean_line(address),
+        text("run_id"),
+        count("sent"),
+        count("waiting"),
+        value.get("complete") is True,
+        text("trouble"),
+    )
+
+
+def lag_of(standing: Standing | None, *, over: bool) -> tuple[str, str] | None:
+    """(what is amiss, what to do) where MLflow does not keep up with a run; None where it does, or is not used."""
+    if standing is None or standing.complete:
+        return None
+    behind = f": {standing.waiting:,} points wait" if standing.waiting else ""
+    if standing.trouble and over:
+        return (
+            f"MLflow did not take everything ({standing.trouble}).",
+            "mdk-tui track RUN sends the rest when it is back.",
+        )
+    if standing.trouble:
+        return (
+            f"MLflow is away{behind} ({standing.trouble}).",
+            "The run goes on; what waits is sent when MLflow is back.",
+        )
+    if standing.waiting >= LAGS and not over:
+        return f"MLflow lags{behind}.", "The run does not wait for it."
+    return None
