@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.reactive import reactive
 from textual.screen import ModalScreen, Screen
@@ -78,6 +78,7 @@ class MdkApp(SurvivingApp):
         Binding("escape", "back", "back", key_display="esc", show=False, id="app.back", tooltip="Out of a text field; back to the screen before"),
         Binding("question_mark", "help", "help", key_display="?", id="app.help", tooltip="What the keys of this screen do"),
         Binding("q", "quit", "quit", id="app.quit", tooltip="Leave; runs go on"),
+        Binding("ctrl+p", "command_palette", "palette", priority=True, id="app.palette", tooltip="Commands by name: places, pages, themes"),
     ]  # fmt: skip
 
     runs: reactive[tuple[SeenRun, ...] | None] = reactive(None, repaint=False)
@@ -278,12 +279,7 @@ class MdkApp(SurvivingApp):
             title, text = "This did not work", "\n\n".join(filter(None, (error.message, error.remedy)))
         else:
             title, text = "Something failed in the background", self.note_failure(error)
-        self.push_screen(Details(title, clean(text), self._copy))
-
-    def _copy(self, text: str) -> None:
-        from tui.widgets.clipboard import copy
-
-        self.tell(copy(cast("App[Any]", self), text))
+        self.push_screen(Details(title, clean(text)))
 
     # Failures.
 

@@ -39,9 +39,21 @@ def glyphs(ascii_only: bool) -> Glyphs:
     return ASCII if ascii_only else UNICODE
 
 
-KEYS = {"↑": "up", "↓": "down", "←": "left", "→": "right", "⏎": "enter", "⇥": "tab", "⇧": "shift+"}
+KEYS = {
+    "←→": "left/right",
+    "↑": "up",
+    "↓": "down",
+    "←": "left",
+    "→": "right",
+    "⏎": "enter",
+    "⇥": "tab",
+    "⇧": "shift+",
+    "…": "...",
+}  # pairs before what they are made of
 
 
 def plain_key(display: str) -> str:
-    """How a key is written where there is only ASCII."""
-    return "".join(KEYS.get(sign, sign) for sign in display)
+    """How a key and what it does are written where there is only ASCII."""
+    for sign, word in KEYS.items():
+        display = display.replace(sign, word)
+    return display

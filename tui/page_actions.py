@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from tui.background import in_background
 
 if TYPE_CHECKING:
-    from textual.app import App
-
     from backends.workspace import Workspace
     from tui.app import MdkApp
     from tui.commands.web_pages import Pages
@@ -53,12 +51,9 @@ class Words:
 
 def _show(app: MdkApp, title: str, words: Callable[[Workspace], Words]) -> None:
     from tui.screens.details import Details
-    from tui.widgets.clipboard import copy
 
     def show(found: Words) -> None:
-        app.push_screen(
-            Details(title, found.text, lambda text: app.tell(copy(cast("App[Any]", app), found.line)))
-        )
+        app.push_screen(Details(title, found.text, found.line))
 
     app.tell(f"{title} is being started; that may take half a minute")
     in_background(app, lambda: words(app.workspace), show, app.tell_failure)

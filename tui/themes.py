@@ -17,14 +17,6 @@ DARK = Theme(
     surface="#171c23",
     panel="#1c222b",
     dark=True,
-    variables={
-        "footer-background": "#11151a",
-        "footer-item-background": "#11151a",
-        "footer-key-background": "#11151a",
-        "footer-description-background": "#11151a",
-        "footer-key-foreground": "#7aa2d6",
-        "footer-description-foreground": "#8a929e",
-    },
 )
 LIGHT = Theme(
     name="mdk-light",
@@ -39,13 +31,5 @@ LIGHT = Theme(
     surface="#f2f2ef",
     panel="#e8e8e4",
     dark=False,
-    variables={
-        "footer-background": "#fbfbf9",
-        "footer-item-background": "#fbfbf9",
-        "footer-key-background": "#fbfbf9",
-        "footer-description-background": "#fbfbf9",
-        "footer-key-foreground": "#2f5f9e",
-        "footer-description-foreground": "#5d6878",
-    },
 )
 THEMES = (DARK, LIGHT)

@@ -29,6 +29,7 @@ NAMES = ("h200-core_r0.8.0-train.log", "2xh200-rank-killed.log", "2xh200-mpirun-
 class CompareApp(App[None]):
     def __init__(self, workspace: Workspace, compared: list[Subject], *, ascii_only: bool = False) -> None:
         super().__init__()
+        self.set_class(ascii_only, "-ascii")
         self.compare = CompareScreen(workspace, compared, folder=workspace.root, ascii_only=ascii_only)
 
     def on_mount(self) -> None:

@@ -44,7 +44,8 @@ class Keys(App[None]):
     pressed = 0
 
     def compose(self) -> ComposeResult:
-        yield KeyLine(ascii_only=True)
+        self.add_class("-ascii")
+        yield KeyLine()
 
     def action_again(self) -> None:
         self.pressed += 1

@@ -43,6 +43,7 @@ class MonitorApp(App[None]):
         self, workspace: Path, source: Path | None, run: RunFolder | None = None, **options: Any
     ) -> None:
         super().__init__()
+        self.set_class(options.get("ascii_only", False), "-ascii")
         self.monitor = MonitorScreen(Workspace(workspace), run, source, now=lambda: NOW, **options)
 
     def on_mount(self) -> None:

@@ -11,8 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
+
+from tui.widgets.key_line import KeyLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Chooser(ModalScreen[str | None]):
             field.cursor_blink = False
             yield field
             yield OptionList(markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self._list("")

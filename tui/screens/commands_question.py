@@ -11,13 +11,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static, TextArea
+from textual.widgets import Static, TextArea
 
 from backends.errors import UserError
 from backends.setup.command_text import command_text, read_commands
 from backends.setup.step import Action
 from backends.text import clean
 from tui.widgets.clipboard import copy
+from tui.widgets.key_line import KeyLine
 
 
 class CommandsQuestion(ModalScreen[bool]):
@@ -48,13 +49,13 @@ class CommandsQuestion(ModalScreen[bool]):
             yield Static(Text(clean(self._words)), markup=False)
             if self._commands:
                 yield Static(Text(f"\n{self._commands}"), id="commands", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def action_answer(self, wanted: bool) -> None:
         self.dismiss(wanted)
 
     def action_copy(self) -> None:
-        self.notify(copy(self.app, self._commands), markup=False)
+        copy(self.app, self._commands)
 
 
 class EditCommands(ModalScreen[list[Action] | None]):
@@ -84,7 +85,7 @@ class EditCommands(ModalScreen[list[Action] | None]):
             field.cursor_blink = False
             yield field
             yield Static("", id="refusal", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def action_run(self) -> None:
         try:

@@ -70,7 +70,7 @@ class CompareScreen(PaneScreen):
             yield TableView(
                 "arguments that differ", id="arguments", ascii_only=plain, empty="no argument differs"
             )
-        yield KeyLine(id="keys", ascii_only=plain)
+        yield KeyLine(id="keys")
 
     def on_mount(self) -> None:
         plot = self.query_one(Plot)

@@ -9,13 +9,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from backends.text import clean
 from tui.background import in_background
 from tui.run_actions import Prospect
 from tui.screens.edit_command import EditCommand
 from tui.widgets.clipboard import copy
+from tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from tui.app import MdkApp
@@ -60,7 +61,7 @@ class Confirm(ModalScreen[bool]):
             yield Static(f"{clean(self.prospect.shell)}\n", markup=False)
             yield Static("which runs, independent of this terminal:\n", classes="quiet", markup=False)
             yield Static(clean(self.prospect.command), classes="quiet", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "edit":
@@ -86,4 +87,4 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(wanted)
 
     def action_copy(self) -> None:
-        self.notify(copy(self.app, self.prospect.command), markup=False)
+        copy(self.app, self.prospect.command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
@@ -10,11 +9,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
+
+from tui.widgets.clipboard import copy
+from tui.widgets.key_line import KeyLine
 
 
 class Details(ModalScreen[None]):
-    """`text` as it is, never as markup. `copy` does the copying."""
+    """`text` as it is, never as markup. `worth_copying`: the part of it that is copied, instead of all."""
 
     DEFAULT_CSS = """
     Details { align: center middle; }
@@ -36,20 +38,20 @@ class Details(ModalScreen[None]):
         Binding("y", "copy", "copy", id="details.copy", tooltip="Copy this text"),
     ]
 
-    def __init__(self, title: str, text: str, copy: Callable[[str], None]) -> None:
+    def __init__(self, title: str, text: str, worth_copying: str | None = None) -> None:
         super().__init__()
         self._title = title
         self._text = text
-        self._copy = copy
+        self._copied = text if worth_copying is None else worth_copying
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = Text(self._title)  # pyright: ignore[reportAttributeAccessIssue]
             yield Static(Text(self._text), markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def action_close(self) -> None:
         self.dismiss(None)
 
     def action_copy(self) -> None:
-        self._copy(self._text)
+        copy(self.app, self._copied)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from backends.setup.doctor import check_up
 from backends.setup.step import Finding, Site
@@ -17,6 +16,7 @@ from tui.bridge import Bridge
 from tui.glyphs import glyphs
 from tui.screens.setup_view import STYLES, finding_words, plain, sign
 from tui.widgets.clipboard import copy
+from tui.widgets.key_line import KeyLine
 from tui.widgets.listing import Listing, ListRow
 from tui.widgets.text_pane import TextPane
 from tui.widgets.top_line import TopLine
@@ -58,7 +58,7 @@ class DoctorScreen(Screen[None]):
         yield TopLine("Set-up", "doctor", ascii_only=self.ascii_only)
         yield Listing(ascii_only=self.ascii_only, empty="checking")
         yield TextPane(ascii_only=self.ascii_only)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.query_one(TopLine).show()
@@ -117,4 +117,4 @@ class DoctorScreen(Screen[None]):
             f"{finding.verdict:<8} {finding.name:<{NAME}} {finding.evidence} {finding.remedy}".rstrip()
             for finding in self._findings
         ]
-        cast("MdkApp", self.app).tell(copy(self.app, clean("\n".join(lines))))
+        copy(self.app, clean("\n".join(lines)))

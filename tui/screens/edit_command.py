@@ -10,9 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static, TextArea
+from textual.widgets import Static, TextArea
 
 from backends.errors import UserError
+from tui.widgets.key_line import KeyLine
 
 
 class EditCommand(ModalScreen[str | None]):
@@ -41,7 +42,7 @@ class EditCommand(ModalScreen[str | None]):
             area.cursor_blink = False
             yield area
             yield Static("", id="wrong", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def action_accept(self) -> None:
         text = self.query_one(TextArea).text

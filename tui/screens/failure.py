@@ -9,9 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from tui.widgets.clipboard import copy
+from tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from tui.app import MdkApp
@@ -36,10 +37,10 @@ class FailureScreen(Screen[None]):
         with VerticalScroll():
             yield Static(WORDS, id="words", markup=False)
             yield Static(id="report", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def on_screen_resume(self) -> None:
         self.query_one("#report", Static).update(Text(cast("MdkApp", self.app).report))
 
     def action_copy(self) -> None:
-        self.notify(copy(self.app, cast("MdkApp", self.app).report), markup=False)
+        copy(self.app, cast("MdkApp", self.app).report)

@@ -11,7 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
+
+from tui.widgets.key_line import KeyLine
 
 
 class HelpScreen(ModalScreen[None]):
@@ -35,7 +37,7 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = Text(f"{self._title}: keys")  # pyright: ignore[reportAttributeAccessIssue]
             yield Static(self._table())
-        yield Footer()
+        yield KeyLine()
 
     def _table(self) -> Table:
         keys: dict[str, list[str]] = {}

@@ -274,7 +274,7 @@ class LaunchScreen(PlaceScreen):
 
     def action_copy(self) -> None:
         if self._answer is not None and self._answer.outlook is not None:
-            self.mdk.tell(copy(self.app, self._answer.outlook.command.shell()))
+            copy(self.app, self._answer.outlook.command.shell())
 
     def action_zoom(self) -> None:
         self.toggle_class("-zoomed")

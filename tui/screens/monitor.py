@@ -88,7 +88,7 @@ class MonitorScreen(MonitorKeys):
             yield GpuPanel(id="gpus", ascii_only=plain)
             yield AttentionPanel(id="attention", ascii_only=plain)
         yield LogView(id="log", ascii_only=plain)
-        yield KeyLine(id="keys", ascii_only=plain)
+        yield KeyLine(id="keys")
 
     def on_mount(self) -> None:
         self.query_one("#loss").focus()

@@ -81,7 +81,7 @@ class MonitorKeys(PaneScreen):
         self.action_filter()
 
     def on_log_view_copied(self, message: LogView.Copied) -> None:
-        self._copy(message.text)
+        copy(self.app, message.text)
 
     def on_log_view_opened(self, message: LogView.Opened) -> None:
         line = message.line
@@ -92,15 +92,12 @@ class MonitorKeys(PaneScreen):
         self._show_whole("attention", message.entry.whole())
 
     def on_attention_panel_copied(self, message: AttentionPanel.Copied) -> None:
-        self._copy(message.text)
+        copy(self.app, message.text)
 
     def _show_whole(self, title: str, text: str) -> None:
         from tui.screens.details import Details
 
-        self.app.push_screen(Details(title, text, self._copy))
-
-    def _copy(self, text: str) -> None:
-        self.app.notify(copy(self.app, text), markup=False)
+        self.app.push_screen(Details(title, text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "search":  # has priority, so that what is typed right after it goes into the field

@@ -272,7 +272,7 @@ class NodesScreen(PlaceScreen):
     def action_copy(self) -> None:
         if verdict := self._marked:
             lines = [f"{c.name}: {c.verdict}. {c.evidence} {c.remedy}".rstrip() for c in verdict.checks]
-            self.mdk.tell(copy(self.app, "\n".join([verdict.name, *lines])))
+            copy(self.app, "\n".join([verdict.name, *lines]))
 
 
 def _nodes(site: Site, text: str, found: FoundHostfile | None) -> Nodes:

@@ -9,7 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
+
+from tui.widgets.key_line import KeyLine
 
 
 class OneLine(ModalScreen[str | None]):
@@ -37,7 +39,7 @@ class OneLine(ModalScreen[str | None]):
             field.cursor_blink = False
             yield field
             yield Static(self._note, markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def action_take(self) -> None:
         # The key comes here at once, what was typed or pasted before it may still wait for the field.

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Label, Static
+from textual.widgets import Input, Label, Static
 
 from backends.errors import UserError
 from backends.inference.parameters import (
@@ -23,6 +23,7 @@ from backends.inference.parameters import (
     words,
 )
 from backends.inference.request import Request
+from tui.widgets.key_line import KeyLine
 
 NAMES = tuple(field.name for field in FIELDS)
 
@@ -69,7 +70,7 @@ class ParametersScreen(ModalScreen[Request | None]):
                 yield entry
                 yield Label(r"ends before it; commas between, \n a newline", markup=False, classes="note")
             yield Static("", id="wrong", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def action_accept(self) -> None:
         try:

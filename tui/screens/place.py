@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from backends.workspace import Workspace
+from tui.widgets.key_line import KeyLine
 from tui.widgets.top_line import TopLine
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PlaceScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TopLine(self.WHERE, str(self.workspace.root), id="where", ascii_only=self.ascii_only)
         yield from self.content()
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.watch(self.app, "runs", self._runs_came)

@@ -25,6 +25,7 @@ from tui.screens.prompt_files import PromptFiles
 from tui.screens.prompt_keys import KEYS
 from tui.screens.prompt_past import PromptPast
 from tui.widgets.answer_text import LEGEND, View, side_by_side
+from tui.widgets.clipboard import copy
 from tui.widgets.exchanges import Exchanges, ExchangeView
 from tui.widgets.line import Line
 from tui.widgets.prompt_field import PromptField
@@ -212,20 +213,15 @@ class PromptScreen(PlaceScreen):
         from tui.screens.tokens import token_table
 
         if turns := self.exchanges.marked:
-            self.app.push_screen(Details("tokens", token_table(turns), self.copy_text))
+            self.app.push_screen(Details("tokens", token_table(turns)))
 
     def action_copy(self) -> None:
         marked = [turn.continuation for turn in self.exchanges.marked or () if turn.continuation]
         answer = "\n\n".join(marked) or self.past.newest_answer
         if answer:
-            self.copy_text(clean(answer))
+            copy(self.app, clean(answer))
         else:
             self.mdk.tell("There is no answer yet.")
-
-    def copy_text(self, text: str) -> None:
-        from tui.widgets.clipboard import copy
-
-        self.mdk.tell(copy(self.app, text))
 
     def action_again(self) -> None:
         if turns := self.exchanges.marked:

@@ -9,10 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from backends.text import clean
 from tui.save_words import size_words
+from tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from backends.runs.pruning import Pruning
@@ -39,7 +40,7 @@ class PruneQuestion(ModalScreen[bool]):
         with VerticalScroll() as box:
             box.border_title = Text("make room")  # pyright: ignore[reportAttributeAccessIssue]
             yield Static(Text(clean(pruning_words(self._plan, self._shell))), markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not (action == "answer" and parameters == (True,) and not self._plan.remove)

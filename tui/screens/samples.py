@@ -12,11 +12,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from backends.inference.samples import Sample, of_prompt, prompts_of
 from backends.text import clean, clean_line
 from tui.background import in_background
+from tui.widgets.key_line import KeyLine
 
 LOOK = 2.0  # s between two looks at the file
 DIM = "$foreground 55%"
@@ -48,7 +49,7 @@ class SamplesScreen(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = Text(f"samples of {self._run}")  # pyright: ignore[reportAttributeAccessIssue]
             yield Static("", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self._look()

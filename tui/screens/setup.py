@@ -133,14 +133,14 @@ class SetupScreen(StepsScreen):
     def action_copy(self) -> None:
         job, standing = self.job(self.marked.name), self._standings.get(self.marked.name)
         if isinstance(self.focused, TextPane) and self.focused.id == "output" and job is not None:
-            self.mdk.tell(copy(self.app, "\n".join(job.lines)))
+            copy(self.app, "\n".join(job.lines))
         elif job is not None and job.state.phase == "running":
-            self.mdk.tell(copy(self.app, clean(command_text(job.actions))))
+            copy(self.app, clean(command_text(job.actions)))
         elif standing is not None and standing.actions:
-            self.mdk.tell(copy(self.app, clean(command_text(standing.actions))))
+            copy(self.app, clean(command_text(standing.actions)))
         elif standing is not None:
             found = standing.finding
-            self.mdk.tell(copy(self.app, clean("\n".join([found.evidence, *found.details, found.remedy]))))
+            copy(self.app, clean("\n".join([found.evidence, *found.details, found.remedy])))
 
     # Data and patches.
 
@@ -197,7 +197,7 @@ class SetupScreen(StepsScreen):
     def _show_text(self, title: str, text: str) -> None:
         from tui.screens.details import Details
 
-        self.app.push_screen(Details(title, text, lambda text: self.mdk.tell(copy(self.app, text))))
+        self.app.push_screen(Details(title, text))
 
     # Other screens.
 

@@ -12,11 +12,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Label, Static
+from textual.widgets import Input, Label, Static
 
 from backends.errors import UserError
 from backends.settings import Settings, write_setting
 from backends.text import clean
+from tui.widgets.key_line import KeyLine
 
 Value: TypeAlias = str | int | bool | tuple[str, ...]
 
@@ -137,7 +138,7 @@ class SetupOptions(ModalScreen[Changes | None]):
                 field.cursor_blink = False
                 yield field
             yield Static("", id="refusal", markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.query(Input).first().focus()

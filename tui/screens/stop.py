@@ -10,7 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
+
+from tui.widgets.key_line import KeyLine
 
 StopChoice: TypeAlias = Literal["save", "now"]
 
@@ -68,7 +70,7 @@ class StopScreen(ModalScreen[StopChoice | None]):
         with Vertical() as box:
             box.border_title = Text(f"stop {self._prospect.run}")  # pyright: ignore[reportAttributeAccessIssue]
             yield Static(Text(self._prospect.words()), markup=False)
-        yield Footer()
+        yield KeyLine()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "choose" and parameters == ("save",):

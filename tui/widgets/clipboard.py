@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_cache_path
 from textual.app import App
 
 from backends.errors import UserError
 from backends.files import write_atomic
+from backends.text import clean
 
 
-def copy(app: App[object], text: str, folder: Path | None = None) -> str:
-    """Copy `text`; a sentence that says where it is. `folder`: instead of the user's cache folder."""
+def copy(app: App[Any], text: str) -> None:
+    """Copy `text`; a toast says where it is."""
     app.copy_to_clipboard(text)
-    path = (folder or user_cache_path("mdk-tui")) / "copied.txt"
+    app.notify(clean(_kept(text, user_cache_path("mdk-tui") / "copied.txt")), markup=False, timeout=6)
+
+
+def _kept(text: str, path: Path) -> str:
+    """Write `text` into `path`; what was done, as a sentence."""
     lines = text.count("\n") + 1
     what = f"{lines} line{'s' * (lines > 1)} copied"
     try:

@@ -57,29 +57,30 @@ class KeyLine(Panel, can_focus=False):
 
     DEFAULT_CSS = "KeyLine { height: 1; dock: bottom; }"
 
-    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
-        super().__init__(id=id, ascii_only=ascii_only)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._keys: Sequence[Key] = ()
 
     def on_mount(self) -> None:
+        self.ascii_only = self.app.has_class("-ascii")
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
+        # Nothing is announced to a line that a screen composed anew.
+        self.call_after_refresh(self._bindings_changed, self.screen)
 
     def on_unmount(self) -> None:
         self.screen.bindings_updated_signal.unsubscribe(self)
 
     def _bindings_changed(self, screen: Screen[Any]) -> None:
-        if not self.app.app_focus or screen is not self.screen:
+        if not self.is_attached or not self.app.app_focus or screen is not self.screen:
             return
         seen: dict[str, Key] = {}
         for active in screen.active_bindings.values():
             binding = active.binding
             if binding.show:
-                display = self.app.get_key_display(binding)
-                display = plain_key(display) if self.ascii_only else display
+                words = self.app.get_key_display(binding), binding.description
+                display, description = map(plain_key, words) if self.ascii_only else words
                 keep = binding.action in ("help", "app.help")
-                seen.setdefault(
-                    binding.action, Key(binding.key, display, binding.description, active.enabled, keep)
-                )
+                seen.setdefault(binding.action, Key(binding.key, display, description, active.enabled, keep))
         self._keys = tuple(seen.values())
         self.show()
 
