@@ -17,6 +17,7 @@ from backends.inference.readiness import loading_words
 from backends.launch.commands import commands, problems
 from backends.launch.ports import with_master_port
 from backends.megatron.parser import Parser
+from backends.runs.judgement import not_ready
 from backends.runs.plan import RunPlan
 from backends.runs.signs import SignReader, Signs
 from backends.workspace import Workspace
@@ -54,7 +55,7 @@ def brief_server(
     except OSError as error:
         raise UserError(f"The text server could not be started: {error.strerror}.", f"See {log}") from None
     try:
-        yield MegatronClient(_address(process, log, limit, time.monotonic))
+        yield MegatronClient(_address(plan, process, log, limit, time.monotonic))
     finally:
         _end(process)
 
@@ -63,8 +64,10 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
 
 
-def _address(process: subprocess.Popen[bytes], log: Path, limit: float, clock: Callable[[], float]) -> str:
-    """Where it listens, once its log says that a checkpoint was loaded. Raises UserError."""
+def _address(
+    plan: RunPlan, process: subprocess.Popen[bytes], log: Path, limit: float, clock: Callable[[], float]
+) -> str:
+    """Where it listens, once its log says that the checkpoint was loaded. Raises UserError."""
     reader = SignReader(Signs(), Parser())
     deadline = clock() + limit
     while True:
@@ -72,7 +75,10 @@ def _address(process: subprocess.Popen[bytes], log: Path, limit: float, clock: C
         while reader.read_from(log):
             pass
         signs = reader.signs
+        unsure = not_ready(plan, signs)
         if signs.address and signs.loaded and not ended:
+            if unsure:
+                raise UserError(unsure, f"See {log}")
             return signs.address
         if signs.random_start and not signs.loaded:
             raise UserError("No checkpoint was loaded: answers would come from random weights.", f"See {log}")

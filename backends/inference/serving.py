@@ -23,6 +23,7 @@ from backends.runs.checkpoints import (
     iteration_of,
     read_tracker,
 )
+from backends.runs.judgement import pinned_folder
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import make_branch, save_folder_of, writer_of
 from backends.runs.torch_archive import stored_arguments
@@ -91,7 +92,7 @@ def pinned(workspace: Workspace, save: Path, iteration: int) -> Path:
     core_r0.8.0 knows `--ckpt-step` and loads what the tracker names all the same. Raises UserError.
     """
     place = hashlib.sha256(str(save.resolve()).encode()).hexdigest()[:8]
-    folder = workspace.outputs / "pinned" / place / str(iteration)
+    folder = pinned_folder(workspace.outputs, place, iteration)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / folder_name(iteration)).exists():

@@ -17,7 +17,7 @@ from backends.launch.stopping import Deed, Stop
 from backends.megatron.parser import Parser
 from backends.runs.automatic import Again
 from backends.runs.folder import RunFolder
-from backends.runs.judgement import ending, withheld
+from backends.runs.judgement import ending, not_ready, withheld
 from backends.runs.plan import RunPlan
 from backends.runs.requests import StopRequest, drop_request, waiting_request
 from backends.runs.signs import SignReader, Signs
@@ -31,7 +31,6 @@ GUARDS = {
     "train": "It was to resume, but its log says that it starts from random weights: stopped before it could save.",
     "serve": "Its log says that no checkpoint was loaded: answers would come from random weights.",
 }
-NOT_LOADED = "It listens, but its log does not say that a checkpoint was loaded: answers would come from random weights."
 
 
 def iso(moment: float) -> str:
@@ -209,10 +208,8 @@ class Overseer:
 
     def _present(self, now: float) -> RunState:
         signs = self._signs
-        unsure = (
-            self._plan.kind == "serve" and bool(self._plan.load) and not signs.loaded
-        )  # never called ready
-        working = signs.working and not unsure and not self._job.waits
+        unsure = not_ready(self._plan, signs)
+        working = signs.working and unsure is None and not self._job.waits
         phase: Phase = "stopping" if self._stop else "running" if working else "starting"
         return dataclasses.replace(
             self._first,
@@ -221,7 +218,7 @@ class Overseer:
             address=None if unsure else signs.address,
             iteration=signs.loaded_iteration if self._plan.kind == "serve" else signs.iteration,
             train_iters=signs.train_iters,
-            reason=self._reason or (NOT_LOADED if unsure and signs.address else None),
+            reason=self._reason or (unsure if signs.address else None),
             note=self._job.note,
             stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
             signs=dataclasses.replace(signs),

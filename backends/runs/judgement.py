@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from backends.runs.arguments import int_of
 from backends.runs.plan import Kind, RunPlan
 from backends.runs.processes import Machine, Process
 from backends.runs.signs import Signs
 from backends.runs.state import JobExit, Phase, RunState
 
+PINNED = "pinned"  # the folder of all pinned folders
 STALE_HEARTBEAT = 60.0  # s; the supervisor writes one every 10 s
 
 
@@ -99,6 +102,35 @@ def observe(
         if job_lives(state):
             return Observation("running", orphaned=True, note="Its supervisor is gone; the job goes on.")
     return Observation(end().phase, orphaned=True)
+
+
+def pinned_folder(place: Path, key: str, iteration: int) -> Path:
+    """A folder below `place` with one iteration of the save folder that `key` stands for; `wanted_iteration` knows it."""
+    return place / PINNED / key / str(iteration)
+
+
+def wanted_iteration(plan: RunPlan) -> int | None:
+    """The one iteration that a server is to answer from; None where any that it finds will do.
+
+    core_r0.8.0 takes `--ckpt-step` and loads what the tracker names all the same: the log has to be asked.
+    """
+    if (asked := int_of(plan.arguments, "--ckpt-step")) is not None:
+        return asked
+    folder = Path(plan.load or "")
+    is_pinned = len(folder.parts) > 3 and folder.parts[-3] == PINNED and folder.name.isdecimal()
+    return int(folder.name) if is_pinned else None
+
+
+def not_ready(plan: RunPlan, signs: Signs) -> str | None:
+    """Why a server that was to load a checkpoint must not be called ready, even if it listens; None when it may."""
+    if plan.kind != "serve" or not plan.load:
+        return None
+    if not signs.loaded:
+        return "Its log does not say that a checkpoint was loaded: answers would come from random weights."
+    wanted, found = wanted_iteration(plan), signs.loaded_iteration
+    if wanted and found and wanted != found:  # 0 is said with --finetune, whatever was loaded
+        return f"It has loaded iteration {found}, not {wanted}: answers would come from another checkpoint."
+    return None
 
 
 def withheld(plan: RunPlan, signs: Signs) -> str | None:

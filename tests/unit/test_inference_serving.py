@@ -31,7 +31,10 @@ from backends.runs.arguments import group_arguments, value_of
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import RunFolder, create_run_folder
+from backends.runs.judgement import not_ready, pinned_folder, wanted_iteration
+from backends.runs.plan import RunPlan
 from backends.runs.planning import train_plan
+from backends.runs.signs import Signs
 from backends.runs.state import RunState
 from backends.telemetry.readings import GpuProcess, GpuReading
 from backends.workspace import Workspace
@@ -382,6 +385,44 @@ def test_a_server_with_random_weights_is_ended_and_never_called_ready(
         assert state.address is None
     finally:
         clean_up(folder)
+
+
+def test_a_server_that_loaded_another_iteration_than_asked_is_never_called_ready(
+    workspace: Workspace, loaded_from: str
+) -> None:
+    pinned = pinned_folder(workspace.outputs, "0123abcd", 100)
+    pinned.parent.mkdir(parents=True)
+    pinned.symlink_to(loaded_from)
+    folder = start_scripted(workspace, ";".join((LOADS, LISTENS, WAITS)), "serve", str(pinned))
+    try:
+        said = until_ready(folder, workspace, limit=20)
+        assert any("has loaded iteration 200, not 100" in words for words in said)
+        assert (describe(folder).phase, describe(folder).address) == ("starting", None)
+    finally:
+        clean_up(folder)
+
+
+@pytest.mark.parametrize(
+    ("load", "arguments", "wanted"),
+    [
+        ("/w/outputs/pinned/0123abcd/200", (), 200),
+        ("/w/outputs/pinned/0123abcd/200", ("--ckpt-step", "100"), 100),
+        ("/base/2026-11-30/200", (), None),
+        ("/w/outputs/pinned/0123abcd", (), None),
+        (None, (), None),
+    ],
+)
+def test_which_iteration_is_wanted_and_what_may_be_called_ready(
+    load: str | None, arguments: tuple[str, ...], wanted: int | None
+) -> None:
+    plan = RunPlan("serve", "server", load=load, arguments=arguments)
+    assert wanted_iteration(plan) == wanted
+    right = Signs(loaded=True, loaded_iteration=wanted)
+    assert not_ready(plan, right) is None
+    other = not_ready(plan, dataclasses.replace(right, loaded_iteration=300))
+    assert (other is None) == (wanted is None)
+    assert not_ready(plan, dataclasses.replace(right, loaded_iteration=0)) is None  # with --finetune
+    assert (not_ready(plan, Signs()) is None) == (load is None)
 
 
 def test_a_server_that_does_not_say_what_it_loaded_is_never_called_ready(
