@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,28 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def append_json_lines(path: Path, values: Iterable[Any]) -> None:
+    """Add each value as a line of JSON, all in one write. Raises OSError."""
+    lines = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+    with path.open("ab") as file:
+        file.write(lines.encode(errors="replace"))
+
+
+def read_json_lines(path: Path, newest: int | None = None) -> Iterator[dict[str, Any]]:
+    """The JSON objects of the (last `newest`) lines; lines that are none are passed over, a missing file has none."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines if newest is None else lines[-newest:]:
+        try:
+            value: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            yield value
 
 
 def hold_lock(path: Path) -> bool:

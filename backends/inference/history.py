@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from backends.files import append_json_lines, read_json_lines
 from backends.inference.request import Request, Token
 
 KEPT = 500  # turns read back
@@ -67,18 +67,12 @@ class Turn:
 def append(path: Path, turns: Sequence[Turn]) -> None:
     """Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(turn.as_json(), ensure_ascii=False) + "\n" for turn in turns)
-    with path.open("ab") as file:
-        file.write(lines.encode(errors="replace"))
+    append_json_lines(path, [turn.as_json() for turn in turns])
 
 
 def read(path: Path) -> list[Turn]:
     """The newest turns, oldest first; lines that are none are passed over, a missing file is an empty history."""
-    try:
-        lines = path.read_bytes().splitlines()[-KEPT:]
-    except OSError:
-        return []
-    return [turn for line in lines if (turn := _turn(line)) is not None]
+    return [turn for known in read_json_lines(path, KEPT) if (turn := _turn(known)) is not None]
 
 
 def exchanges(turns: Sequence[Turn]) -> list[tuple[Turn, ...]]:
@@ -86,14 +80,7 @@ def exchanges(turns: Sequence[Turn]) -> list[tuple[Turn, ...]]:
     return [tuple(answers) for _, answers in itertools.groupby(turns, key=lambda turn: turn.at)]
 
 
-def _turn(line: bytes) -> Turn | None:
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    known = cast("dict[str, Any]", value)
+def _turn(known: Mapping[str, Any]) -> Turn | None:
     texts = {name: known.get(name, "") for name in ("server", "continuation", "error", "answered_by")}
     at, prompt = _number(known.get("at"), float), known.get("prompt")
     if at is None or not isinstance(prompt, str) or not all(isinstance(text, str) for text in texts.values()):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from backends.files import append_json_lines, read_json_lines
 
 NAME = "samples.jsonl"
 
@@ -28,18 +29,12 @@ class Sample:
 
 def append(run: Path, samples: Sequence[Sample]) -> None:
     """Raises OSError."""
-    lines = "".join(json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in samples)
-    with (run / NAME).open("ab") as file:
-        file.write(lines.encode(errors="replace"))
+    append_json_lines(run / NAME, map(asdict, samples))
 
 
 def read(run: Path) -> list[Sample]:
     """In the order in which they were written; lines that are none are passed over."""
-    try:
-        lines = (run / NAME).read_bytes().splitlines()
-    except OSError:
-        return []
-    return [sample for line in lines if (sample := _sample(line)) is not None]
+    return [sample for known in read_json_lines(run / NAME) if (sample := _sample(known)) is not None]
 
 
 def prompts_of(samples: Sequence[Sample]) -> list[str]:
@@ -53,14 +48,7 @@ def of_prompt(samples: Sequence[Sample], prompt: str) -> list[Sample]:
     return [found[iteration] for iteration in sorted(found)]
 
 
-def _sample(line: bytes) -> Sample | None:
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    known = cast("dict[str, Any]", value)
+def _sample(known: Mapping[str, Any]) -> Sample | None:
     texts = {name: known.get(name, "") for name in ("prompt", "continuation", "skipped")}
     at, iteration, mean = (known.get(name) for name in ("at", "iteration", "mean"))
     if type(iteration) is not int or not isinstance(at, int | float) or not all(isinstance(t, str) for t in texts.values()):  # fmt: skip

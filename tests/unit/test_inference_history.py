@@ -57,8 +57,12 @@ def test_a_turn_of_other_making_is_taken_as_far_as_it_makes_sense(tmp_path: Path
 
 
 @given(st.binary(max_size=200))
-def test_no_line_whatever_it_holds_is_an_error(line: bytes) -> None:
-    assert all(isinstance(turn, Turn) for turn in map(history._turn, line.splitlines()) if turn is not None)
+def test_no_line_whatever_it_holds_is_an_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_bytes(content)
+    assert all(isinstance(turn, Turn) for turn in history.read(path))
 
 
 def test_no_history_yet(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,14 +18,13 @@ from backends.runs.side_by_side import Subject
 from backends.ticks import duration
 from backends.workspace import Workspace
 from tui.background import in_background
-from tui.bridge import Bridge
 from tui.screens import compare_view
 from tui.screens.choose import Choice, Chooser
 from tui.screens.compare_view import ComparedCurves
+from tui.screens.live_panes import LivePanes
 from tui.screens.monitor_choices import choose_metric
 from tui.screens.monitor_curves import RunCurves, loss_metric
 from tui.screens.monitor_sources import Watched
-from tui.screens.panes import PaneScreen
 from tui.widgets.key_line import KeyLine
 from tui.widgets.plot import Plot
 from tui.widgets.table_view import TableView
@@ -34,7 +33,7 @@ from tui.widgets.top_line import TopLine
 INTERVAL = 1.0  # s between two drawings of what grows
 
 
-class CompareScreen(PaneScreen):
+class CompareScreen(LivePanes):
     """`folder`: where exports go. What is compared is given by `look_at`, or at first."""
 
     CSS_PATH = "compare.tcss"
@@ -59,7 +58,6 @@ class CompareScreen(PaneScreen):
         self._folder = folder or Path.cwd()
         self._subjects: Sequence[Subject] = subjects
         self._curves = ComparedCurves([])
-        self._bridges: list[Bridge[Any]] = []
 
     def compose(self) -> ComposeResult:
         plain = self.ascii_only
@@ -79,12 +77,9 @@ class CompareScreen(PaneScreen):
         plot.focus()
         self.look_at(self._subjects)
 
-    def on_unmount(self) -> None:
-        self._close()
-
     def look_at(self, subjects: Sequence[Subject]) -> None:
         """Compare these."""
-        self._close()
+        self.close_sources()
         self._subjects = subjects
         self._curves.runs = [RunCurves(Record()) for _ in subjects]
         for subject, curves in zip(subjects, self._curves.runs, strict=True):
@@ -102,23 +97,9 @@ class CompareScreen(PaneScreen):
             curves.past = past
             self._redraw()
 
-        self._carry(follower.updates, arrived, close_source=follower.close, interval=INTERVAL)
+        self.carry(follower.updates, arrived, close_source=follower.close, interval=INTERVAL)
         if (run := subject.run) is not None:
-            self._carry(lambda: iter([tuple(chapters(self.workspace, run))]), past_came)
-
-    def _carry(
-        self, items: Callable[[], Iterator[Any]], deliver: Callable[[Any], None], **options: Any
-    ) -> None:
-        bridge = Bridge(self, items, deliver, failed=self._failed, **options)
-        self._bridges.append(bridge.start())
-
-    def _close(self) -> None:
-        for bridge in self._bridges:
-            bridge.close()
-        self._bridges.clear()
-
-    def _failed(self, error: Exception) -> None:
-        self.app.notify(f"Reading ended: {error}", severity="error", markup=False, timeout=15)
+            self.carry(lambda: iter([tuple(chapters(self.workspace, run))]), past_came)
 
     def _redraw(self) -> None:
         plot, runs = self.query_one(Plot), self._curves.runs

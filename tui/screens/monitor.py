@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from backends.text import clean_line
 from backends.workspace import Workspace
-from tui.background import in_background
-from tui.bridge import Bridge
 from tui.screens.monitor_keys import MonitorKeys
 from tui.widgets.attention import AttentionPanel
 from tui.widgets.curves import Line, View, XAxis
@@ -73,7 +71,6 @@ class MonitorScreen(MonitorKeys):
         self._live = live
         self._now = now
         self.ascii_only = ascii_only
-        self._bridges: list[Bridge[Any]] = []
         self._drawn: object = None  # version of the record that is on the screen
         self._headline: Headline | None = None
         self._waiting: News | None = None  # what came while the picture is held
@@ -96,9 +93,6 @@ class MonitorScreen(MonitorKeys):
         self.call_after_refresh(self.look_at, *self._wish)
         self.set_interval(TICK, self._redraw_headline)
 
-    def on_unmount(self) -> None:
-        self._close()
-
     # Sources.
 
     def look_at(self, run: RunFolder | None, source: Path | int | None = None) -> None:
@@ -111,10 +105,8 @@ class MonitorScreen(MonitorKeys):
             wanted = watched(self.workspace, run, source)
             return MonitorModel(wanted), wanted
 
-        self._close()
-        self._bridges.append(
-            in_background(self, find, lambda found: self._watch(*found), self._source_failed)
-        )
+        self.close_sources()
+        self.carry(lambda: iter([find()]), lambda found: self._watch(*found))
 
     def _show_name(self, run: RunFolder | None, source: Path | int | None) -> None:
         """What is known before anything was read."""
@@ -139,18 +131,16 @@ class MonitorScreen(MonitorKeys):
         from tui.screens.monitor_sources import News, Readings, standings, states, this_machines_gpus
 
         follower, readings = wanted.follower(), Readings(wanted, self._live or this_machines_gpus)
-        self._carry(
-            lambda: wanted.news(follower), self._arrived, merge=News.then, close_source=follower.close
-        )
-        self._carry(readings, self._reading_came, close_source=readings.close)
+        self.carry(lambda: wanted.news(follower), self._arrived, merge=News.then, close_source=follower.close)
+        self.carry(readings, self._reading_came, close_source=readings.close)
         if (run := wanted.run) is not None:
             from backends.runs.lineage import chapters
 
             closed = threading.Event()
-            self._carry(lambda: states(run, closed), self._state_came, close_source=closed.set)
-            self._carry(lambda: standings(run, closed), self._standing_came, close_source=closed.set)
+            self.carry(lambda: states(run, closed), self._state_came, close_source=closed.set)
+            self.carry(lambda: standings(run, closed), self._standing_came, close_source=closed.set)
             in_past = lambda: iter([tuple(chapters(self.workspace, run))])  # noqa: E731
-            self._carry(in_past, self._past_came)
+            self.carry(in_past, self._past_came)
 
     def _forget(self) -> None:
         """Empty every pane: what comes belongs to something else."""
@@ -168,24 +158,6 @@ class MonitorScreen(MonitorKeys):
             plot.readout = lambda pane=pane: model.readout(pane, marker)
             plot.choose("")
             plot.look(View())
-
-    def _carry(
-        self, items: Callable[[], Iterator[Any]], deliver: Callable[[Any], None], **options: Any
-    ) -> None:
-        self._bridges.append(Bridge(self, items, deliver, failed=self._source_failed, **options).start())
-
-    def _close(self) -> None:
-        for bridge in self._bridges:
-            bridge.close()
-        self._bridges.clear()
-
-    def _source_failed(self, error: Exception) -> None:
-        words = (
-            f"{error.strerror}: {error.filename}"
-            if isinstance(error, OSError)
-            else f"{type(error).__name__}: {error}"
-        )
-        self.app.notify(f"Reading ended: {words}", severity="error", markup=False, timeout=15)
 
     # What comes.
 

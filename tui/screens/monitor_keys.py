@@ -8,7 +8,7 @@ from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.reactive import reactive
 
-from tui.screens.panes import PaneScreen
+from tui.screens.live_panes import LivePanes
 from tui.widgets.attention import AttentionPanel
 from tui.widgets.clipboard import copy
 from tui.widgets.log_view import LogView
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tui.screens.monitor_model import MonitorModel
 
 
-class MonitorKeys(PaneScreen):
+class MonitorKeys(LivePanes):
     """A screen with the panes of the monitor. `model` is what is known, None before anything is; `held`: it is not drawn."""
 
     model: MonitorModel | None = None
