@@ -18,6 +18,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from backends.files import write_json
+from backends.inference.samples import Sample, append
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 from tui.screens import monitor_sources
@@ -398,6 +399,37 @@ async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):
         assert "The job is gone." in app.text()
         await pilot.press("S")
         assert app.screen is app.monitor  # over: there is nothing to stop
+
+
+async def test_a_shows_how_the_answers_of_its_run_change(tmp_path: Path):
+    run = run_folder(tmp_path, "words\n", phase="finished")
+    app = MonitorApp(tmp_path, None, run)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settled(pilot, lambda: bool(app.monitor.check_action("samples", ())))
+        await pilot.press("a")
+        await settled(
+            pilot, lambda: any("[samples] prompts" in toast.message for toast in app._notifications)
+        )
+        assert app.screen is app.monitor
+        append(run.path, [Sample(1.0, 100, "Once", " upon"), Sample(2.0, 200, "Once", " more [/x]")])
+        await pilot.press("a")
+        await settled(pilot, lambda: "iteration 200" in words_of(app))
+        assert "iteration 100\nOnce upon\n" in words_of(app) and "Once more [/x]" in words_of(app)
+        await pilot.press("escape")
+        assert app.screen is app.monitor
+
+
+async def test_a_log_alone_has_no_answers(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("tutorial-1node.log"))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await read(pilot)
+        await pilot.press("a")
+        assert app.screen is app.monitor and not app._notifications
+
+
+def words_of(app: App[Any]) -> str:
+    """Of the samples' screen."""
+    return "\n".join(str(static.content) for static in app.screen.query(Static))
 
 
 async def test_it_says_when_mlflow_is_away_and_when_it_is_back(

@@ -16,6 +16,7 @@ from tui.widgets.log_view import LogView
 from tui.widgets.plot import Plot
 
 if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
     from tui.app import MdkApp
     from tui.screens.monitor_sources import Watched
 
@@ -42,6 +43,24 @@ def choose_metric(app: App[Any], plot: Plot, curves: Metrics) -> None:
             plot.choose(metric)
 
     app.push_screen(Chooser("metric", choices, plot.metric), chosen)
+
+
+def show_samples(screen: Screen[Any], info: RunInfo) -> None:
+    """The answers of a run's checkpoints, as they come; how to have some, where there are none."""
+    from backends.inference.samples import NAME, read
+    from tui.screens.samples import SamplesScreen
+
+    def failed(error: Exception) -> None:
+        screen.app.notify(f"The samples cannot be read: {error}", severity="error", markup=False)
+
+    def show(there: bool) -> None:
+        if not there:
+            words = 'No samples (yet). Name prompts in mdk.toml before a run starts: [samples] prompts = ["Once"].'
+            screen.app.notify(words, severity="warning", markup=False)
+        elif screen.is_current:
+            screen.app.push_screen(SamplesScreen(info.run, lambda: read(info.path), failed))
+
+    in_background(screen, (info.path / NAME).exists, show, failed)
 
 
 def choose_other(app: MdkApp, wanted: Watched) -> None:

@@ -29,6 +29,7 @@ class MonitorKeys(LivePanes):
         Binding("slash", "search", "find", key_display="/", priority=True, id="monitor.search", tooltip="Search in the log (`n` goes on)"),
         Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
         Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
+        Binding("a", "samples", "answers", id="monitor.samples", tooltip="How the answers to the same prompts change over the run's checkpoints"),
         Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
         Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop it and start it again; the commands are shown first"),
         Binding("space", "pause", "pause", show=False, id="monitor.pause", tooltip="Hold the picture, or let it go on; what comes meanwhile is kept"),
@@ -63,6 +64,12 @@ class MonitorKeys(LivePanes):
 
         if self.model is not None and self.model.wanted is not None:
             choose_other(cast("MdkApp", self.app), self.model.wanted)
+
+    def action_samples(self) -> None:
+        from tui.screens.monitor_choices import show_samples
+
+        if self.model is not None and self.model.info is not None:
+            show_samples(self, self.model.info)
 
     def action_search(self) -> None:
         from tui.screens.monitor_choices import ask_search
@@ -103,6 +110,8 @@ class MonitorKeys(LivePanes):
         if action == "search":  # has priority, so that what is typed right after it goes into the field
             return not self.query("#search")
         info = self.model.info if self.model else None
+        if action == "samples":
+            return info is not None and info.kind == "train"
         return action not in ("stop", "again") or (info is not None and not info.over)
 
     def action_again(self) -> None:
