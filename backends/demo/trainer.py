@@ -16,8 +16,9 @@ import numpy as np
 from backends.demo import checkpoint, console, corpus, model
 from backends.demo.checkpoint import CheckpointError
 from backends.demo.collective import Collective
+from backends.demo.data_sets import read_data_sets
 from backends.demo.optimizer import Adam, Schedule, clip, resume_schedule
-from backends.demo.tokenizer import BYTES, Pair, Tokenizer, learn_merges
+from backends.demo.tokenizer import Pair
 from backends.demo.voice import Voice
 
 # Added to the seed: evaluations draw other samples than training, the same ones each time.
@@ -128,31 +129,8 @@ class Trainer:
         self.adam.weight_decay = self.schedule.end_wd
 
     def _read_data(self) -> None:
-        args, batch = self.args, self.args.global_batch_size
-        evaluations = (args.train_iters // args.eval_interval + 1) * args.eval_iters
-        self._voice.first("> building train, validation, and test datasets ...")
-        self._voice.first(" > datasets target sizes (minimum size):")
-        self._voice.first(f"    train:      {args.train_iters * batch}")
-        self._voice.first(f"    validation: {evaluations * batch}")
-        self._voice.first(f"    test:       {args.eval_iters * batch}")
-        self._voice.first("> building train, validation, and test datasets for GPT ...")
-        text = corpus.read_corpus(args.data_path)
-        if text.cut:
-            self._voice.first(
-                f"WARNING: {text.name} is large; only its first {corpus.READ_LIMIT >> 20} MiB are read"
-            )
-        if self.merges is None:
-            self.merges = learn_merges(text.documents, args.vocab_size - BYTES)
-        tokens = corpus.tokenize(Tokenizer(self.merges, args.vocab_size), text.documents)
-        train, validation, test = corpus.split_tokens(tokens, args.split)
-        self.sets = {"train": train, "validation": validation, "test": test}
-        if len(train) <= args.seq_length:
-            raise corpus.CorpusError(
-                f"{text.name} has {len(train)} tokens to train on, too few for --seq-length {args.seq_length}"
-            )
-        self._voice.first(f"> total number of documents: {len(text.documents)}")
-        self._voice.first(f"> total number of tokens: {len(tokens)}")
-        self._voice.first("> finished creating GPT datasets ...")
+        data = read_data_sets(self.args, self.merges, self._voice.first)
+        self.sets, self.merges = data.tokens, data.merges
 
     # Work
 

@@ -9,7 +9,8 @@ from backends.megatron.events import LogLine
 from backends.text import clean
 from tui.widgets.attention import AttentionPanel, Entry, wrapped
 from tui.widgets.log_buffer import LogBuffer, LogFilter
-from tui.widgets.log_view import LogView, displayed
+from tui.widgets.log_view import LogView
+from tui.widgets.log_words import displayed
 from tui.widgets.panel import Panel, fit, width_of
 
 HOSTILE = (

@@ -74,6 +74,16 @@ class View:
     window: tuple[float, float] | None = None  # x, when zoomed
     crosshair: float | None = None  # x
 
+    def notes(self) -> list[str]:
+        """What is said of it: all that is not as usual."""
+        notes = [
+            f"smooth {self.smoothing:g}" if self.smoothing else "",
+            "log" if self.log else "",
+            {"iteration": "", "time": "by wall time", "tokens": "by tokens"}[self.x],
+            "zoomed" if self.window else "",
+        ]
+        return list(filter(None, notes))
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

@@ -182,16 +182,8 @@ class Plot(Panel):
         return [[("", "dim")]] * (height // 2) + [row]
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
-        notes = [
-            f"smooth {self.view.smoothing:g}" if self.view.smoothing else "",
-            "log" if self.view.log else "",
-            {"iteration": "", "time": "by wall time", "tokens": "by tokens"}[self.view.x],
-            "zoomed" if self.view.window else "",
-        ]
-        dot = " - " if self.ascii_only else " · "
-        return [(self.metric or "no metric yet", "title")], [(dot.join(filter(None, notes)), "dim")] if any(
-            notes
-        ) else []
+        dot, notes = " - " if self.ascii_only else " · ", self.view.notes()
+        return [(self.metric or "no metric yet", "title")], [(dot.join(notes), "dim")] if notes else []
 
     def foot(self) -> Sequence[Span]:
         from statistics import median  # takes 10 ms that the first paint does not wait for
