@@ -159,10 +159,13 @@ def observation_of(folder: RunFolder, state: RunState) -> Observation:
     )
 
 
-def find_run(workspace: Workspace, name: str | None) -> RunFolder:
-    """The run called `name` (DATE/TIME, or a path); None: the newest that runs, else the newest. Raises UserError."""
+def find_run(workspace: Workspace, name: str | None, *, training: bool = False) -> RunFolder:
+    """The run called `name` (DATE/TIME, or a path); None: the newest that runs, else the newest. Raises UserError.
+
+    `training`: where no name is given, text servers are passed by, if anything else is there.
+    """
     if name is None:
-        return _newest(workspace)
+        return _newest(workspace, training)
     if NAME.fullmatch(name):
         folder = RunFolder(workspace.runs / name)
         if folder.path.is_dir():
@@ -193,15 +196,22 @@ def _folder(name: str) -> Path | None:
         return None
 
 
-def _newest(workspace: Workspace) -> RunFolder:
+def _newest(workspace: Workspace, training: bool) -> RunFolder:
     folders = list(run_folders(workspace))
     if not folders:
         raise UserError(
             f"There are no runs in {workspace.runs} yet.",
             "Start one: `mdk-tui demo` or `mdk-tui launch`. Another workspace: -w DIR.",
         )
+    if training:
+        folders = [folder for folder in folders if not _serves(folder)] or folders
     live = (folder for folder in folders if _may_run(folder) and not describe(folder).over)
     return next(live, folders[0])
+
+
+def _serves(folder: RunFolder) -> bool:
+    plan, _ = _plan(folder)
+    return plan is not None and plan.kind == "serve"
 
 
 def _may_run(folder: RunFolder) -> bool:

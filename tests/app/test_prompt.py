@@ -26,6 +26,7 @@ from tui.screens import prompt_servers
 from tui.screens.parameters import ParametersScreen
 from tui.screens.prompt_servers import NEWEST, Servers
 from tui.widgets.answer_text import answer_text
+from tui.widgets.key_line import KeyLine
 
 HOSTILE = "[/x] [@click=app.quit]q[/] \x1b]52;c;aGk=\x07日本語\x1b[2J"
 
@@ -88,6 +89,24 @@ async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServ
         await it.until(pilot, lambda: "y soon" in it.text)
         assert "late" not in it.text
     assert [body["prompts"] for body in server.asked] == [["x"], ["y"]]
+
+
+async def test_the_last_line_says_how_to_leave_the_field_and_then_where_help_is(tmp_path: Path) -> None:
+    it = Prompting(tmp_path, at(None), TRAINING)
+    async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
+        line = it.app.screen.query_one(KeyLine)
+
+        def keys() -> str:
+            return "".join(text for text, _ in line.body(80, 1)[0])
+
+        await it.until(pilot, lambda: "esc other keys" in keys())
+        await pilot.press("4")
+        assert it.field.text == "4" and it.app.current_mode == "prompt"
+        await pilot.press("escape")
+        await it.until(pilot, lambda: "? help" in keys())
+        assert "esc" not in keys() and not it.field.has_focus
+        await pilot.press("i")
+        await it.until(pilot, lambda: "esc other keys" in keys())
 
 
 async def test_up_recalls_what_was_asked_and_down_comes_back(tmp_path: Path) -> None:
@@ -166,7 +185,7 @@ def test_who_answers_is_said_in_every_state() -> None:
         return "".join(text for text, _ in prompt_servers.words(servers, NEWEST, waited, UNICODE))
 
     assert said(read=False) == "looking for a text server"
-    assert "1 shows what to start" in said()
+    assert "esc, then 1 shows what to start" in said()
     assert "ctrl+r serves" in said(TRAINING)
     loading = said(at(None), progress=((SERVER.info.run, "building the model (6 of 8)"),))
     assert "loading" in loading and "building the model (6 of 8)" in loading

@@ -91,6 +91,15 @@ def test_a_run_is_found_by_name_by_path_or_as_the_newest(tmp_path: Path) -> None
     assert find_run(workspace, None) == old  # what runs goes before what is new
 
 
+def test_what_only_training_has_is_not_looked_for_in_a_text_server(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    train, server = saved_run(workspace), saved_run(workspace, NOW.replace(year=2027))
+    write_json(server.plan_file, RunPlan("serve", "demo", title="a server").as_json())
+    assert find_run(workspace, None) == server and find_run(workspace, None, training=True) == train
+    write_json(train.plan_file, RunPlan("serve", "demo", title="a server").as_json())
+    assert find_run(workspace, None, training=True) == server
+
+
 @pytest.mark.parametrize(
     "name",
     [

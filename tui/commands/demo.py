@@ -101,7 +101,7 @@ def _headless(workspace: Workspace, plan: RunPlan) -> int:
     click.echo(f"trained     {trained.run}: iteration {trained.iteration} of {trained.train_iters}")
     click.echo(f"checkpoint  iteration {tracked} in {clean_line(str(save))}")
     click.echo(f"served      {stopped.run}: {stopped.phase}")
-    click.echo("Look at it again: mdk-tui attach. Train on: mdk-tui resume -- --train-iters N")
+    click.echo(f"Look at it again: mdk-tui attach {trained.run}. Train on: mdk-tui resume -- --train-iters N")
     return 0
 
 

@@ -48,7 +48,7 @@ def _newest(workspace: Workspace) -> RunFolder:
     for folder in islice(run_folders(workspace), NEWEST):
         if (folder.path / NAME).exists():
             return folder
-    return find_run(workspace, None)
+    return find_run(workspace, None, training=True)
 
 
 def _lines(found: Sequence[Sample], width: int) -> list[str]:

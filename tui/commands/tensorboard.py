@@ -68,7 +68,7 @@ def logs_of(workspace: Workspace, name: str | None, shared: bool) -> Path:
     """The folder that `name` means, or with `shared` the base above it. Raises UserError where it is not there."""
     given = absolute(Path(name)) if name and not NAME.fullmatch(name) else None
     run = given is None or (given / "plan.json").exists()
-    logs = tensorboard_folder(find_run(workspace, name)) if run else given
+    logs = tensorboard_folder(find_run(workspace, name, training=True)) if run else given
     if logs is None or not logs.is_dir():
         raise UserError(f"There is no folder {logs}.", "It appears when the run logs for the first time.")
     if shared and run:

@@ -36,7 +36,7 @@ QUIET = 600.0  # s; a log that has not grown for so long grows no more
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool) -> None:
-    """Send RUN (default: the newest), or any log of Megatron-LM, to MLflow.
+    """Send RUN (default: the newest that trains), or any log of Megatron-LM, to MLflow.
 
     What has arrived before is not sent again, so this also finishes what a server was away for. Runs are sent while they
     run, without being asked. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where to; without them, and without
@@ -90,7 +90,7 @@ def _resolve(workspace: Workspace, name: str | None) -> tuple[Path, RunFolder | 
             return path, None
     except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
         pass
-    run = find_run(workspace, name)
+    run = find_run(workspace, name, training=True)
     return run.log, run
 
 

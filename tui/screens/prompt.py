@@ -123,6 +123,9 @@ class PromptScreen(PlaceScreen):
     def action_send(self) -> None:
         self.ask(self.field.text, parent=self._made_from)
 
+    def action_leave(self) -> None:
+        self.set_focus(None)
+
     def action_score(self) -> None:
         self.ask(self.field.text, score=True)
 
@@ -191,6 +194,8 @@ class PromptScreen(PlaceScreen):
             return self.answerers.may_serve
         if action == "write":
             return not self.field.has_focus
+        if action == "leave":
+            return self.field.has_focus and self._question is None
         if action == "send":
             return not self.field.enter_sends
         return True

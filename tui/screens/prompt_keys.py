@@ -27,5 +27,6 @@ KEYS: list[BindingType] = [
     Binding("f", "file", "file", show=False, id="prompt.file", tooltip="Ask all prompts of a file, one after the other"),
     Binding("x", "export", "export", show=False, id="prompt.export", tooltip="Write the questions and answers as Markdown"),
     Binding("y", "copy", "copy", id="prompt.yank", tooltip="Copy the marked answer, else the newest"),
+    Binding("escape", "leave", "other keys", key_display="esc", id="prompt.leave", tooltip="Out of the field: letters and digits are keys then"),
     Binding("escape", "stop_waiting", "stop waiting", key_display="esc", id="prompt.cancel", tooltip="Wait no longer for the answer", priority=True),
 ]  # fmt: skip

@@ -103,7 +103,9 @@ def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tu
     if servers.failed is not None:
         why = servers.failed.reason or "see its log"
         return ((f"{sign.failed} the text server {servers.failed.run} failed: ", "error"), (why, "text"))
-    offer = "ctrl+r serves the newest checkpoint" if servers.trained else "1 shows what to start first"
+    offer = (
+        "ctrl+r serves the newest checkpoint" if servers.trained else "esc, then 1 shows what to start first"
+    )
     return ((f"{sign.waiting} no text server runs: ", "warning"), (offer, "text"))
 
 
