@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from backends.launch.commands import commands, problems
 from backends.launch.facts import Facts, gather
 from backends.launch.launcher import Command
-from backends.launch.ports import with_master_port
+from backends.launch.ports import unseen_port, with_master_port
 from backends.launch.resume import start_resumption
 from backends.launch.site_checks import estimate_of
 from backends.launch.start import start
@@ -60,5 +60,6 @@ def look_ahead(
         found += [problem for difference in resumption.differences if (problem := difference.as_problem())]
     else:
         found = problems(plan, workspace, facts)
+    found += unseen_port(plan)
     found.sort(key=lambda problem: problem.severity != "error")
     return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts, resumption)

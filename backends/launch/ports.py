@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import ipaddress
 import os
+import platform
 import socket
 import tempfile
 import time
@@ -15,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.models.problem import Problem
 from backends.runs.catalog import run_folders
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
@@ -36,6 +39,29 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def is_here(host: str, machine: str) -> bool:
+    """Whether `host`, a word of `mpirun --host`, is the machine called `machine`, as far as that is known without asking
+    anybody: by its name, short or whole, or an address that this machine has."""
+    name = host.rpartition("@")[2].partition(":")[0].lower()
+    if name == "localhost" or name.partition(".")[0] == machine.lower().partition(".")[0]:
+        return True
+    with contextlib.suppress(ValueError, OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((str(ipaddress.IPv4Address(name)), 0))  # refused for an address of another machine
+        return True
+    return False
+
+
+def unseen_port(plan: RunPlan, machine: str | None = None) -> list[Problem]:
+    """That the port of a plan was looked for on this machine (`machine`: its name), though rank 0 listens on another."""
+    port = plan.environment.get(MASTER_PORT)
+    if port is None or not plan.hosts or is_here(plan.hosts[0], machine or platform.node()):
+        return []
+    first = plan.hosts[0].partition(":")[0]
+    message = f"{MASTER_PORT} {port} is free on this machine; nobody has looked on {first}, where rank 0 will listen."
+    remedy = f'If the run ends with "address already in use", give another {MASTER_PORT} in its command.'
+    return [Problem("warning", MASTER_PORT, message, remedy)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from backends.launch.hostfile import FoundHostfile, hosts_of
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
 from backends.launch.placement import Placement, default_launcher, found_files, placed
-from backends.launch.ports import PortBook, choose, promised, with_master_port
+from backends.launch.ports import PortBook, choose, promised, unseen_port, with_master_port
 from backends.runs.arguments import data_prefixes
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
@@ -209,6 +209,29 @@ def test_a_promised_port_is_nobody_elses_until_its_run_is_over_or_the_promise_ol
     assert book.promised() == {"14536"}
     clock[0] += 3600
     assert book.promised() == set()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        (("node2:8", "login:8"), "node2"),
+        (("me@node2.site:8",), "me@node2.site"),
+        (("192.0.2.7:8",), "192.0.2.7"),  # RFC 5737: nobody's
+        (("login:8", "node2:8"), None),
+        (("me@login.site:8",), None),
+        (("localhost:8",), None),
+        (("127.0.0.1:8",), None),
+        ((), None),
+    ],
+)
+def test_a_port_that_was_looked_for_on_another_machine_is_said(
+    hosts: tuple[str, ...], first: str | None
+) -> None:
+    plan = planned(hosts=hosts, environment={"MASTER_PORT": "14535"})
+    found = unseen_port(plan, "login.cluster")
+    assert [problem.severity for problem in found] == (["warning"] if first else [])
+    assert all(f"looked on {first}," in problem.message for problem in found)
+    assert unseen_port(dataclasses.replace(plan, environment={}), "login") == []  # the demo's
 
 
 def test_simultaneous_starts_never_share_a_port(tmp_path: Path) -> None:
