@@ -23,7 +23,7 @@ from backends.runs.watching import SeenRun
 from backends.settings import PromptSettings
 from tui.glyphs import UNICODE
 from tui.screens import prompt_servers
-from tui.screens.parameters import ParametersScreen
+from tui.screens.prompt_parameters import ParametersScreen
 from tui.screens.prompt_servers import NEWEST, Servers
 from tui.widgets.answer_text import answer_text
 from tui.widgets.key_line import KeyLine

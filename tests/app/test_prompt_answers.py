@@ -26,8 +26,8 @@ from tui.screens.choose import Chooser
 from tui.screens.confirm import Confirm
 from tui.screens.details import Details
 from tui.screens.one_line import OneLine
-from tui.screens.parameters import ParametersScreen
-from tui.screens.tokens import token_table
+from tui.screens.prompt_parameters import ParametersScreen
+from tui.screens.prompt_tokens import token_table
 from tui.widgets.answer_text import answer_text, band, side_by_side
 from tui.widgets.exchanges import ExchangeView
 

@@ -21,7 +21,7 @@ from backends.runs.arguments import merge_arguments, value_of
 from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
-from tui.commands.run_text import megatron_arguments, print_problems
+from tui.commands.run_text import MEGATRON_ARGUMENTS, print_problems
 
 GIB = 2**30
 
@@ -41,7 +41,7 @@ GIB = 2**30
 @click.option("--data", type=click.Path(path_type=Path), metavar="PREFIX", help="Data to count epochs of.")
 @acceleration_options
 @click.option("--json", "as_json", is_flag=True, help="One object.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- MEGATRON ARGUMENTS]")
+@MEGATRON_ARGUMENTS
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -60,7 +60,7 @@ def command(
         raise UserError(
             f"{preset.name} is the demo's and fits any machine.", "Name one of `mdk-tui presets`."
         )
-    words = merge_arguments(accelerate(preset.arguments), megatron_arguments(arguments))
+    words = merge_arguments(accelerate(preset.arguments), arguments)
     earlier = measured_throughput(RunPlan("train", "megatron", arguments=words), workspace)
     resources = Resources(gpus, int(gpu_memory * GIB) if gpu_memory else None)
     if data is not None:

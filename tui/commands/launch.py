@@ -25,7 +25,7 @@ from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.placement_options import placement_options
 from tui.commands.probe import check_nodes
 from tui.commands.resume_text import go_on
-from tui.commands.run_text import launch, megatron_arguments, now, print_dry_run
+from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, now, print_dry_run
 
 
 @click.command()
@@ -53,7 +53,7 @@ from tui.commands.run_text import launch, megatron_arguments, now, print_dry_run
 @click.option("--edit", is_flag=True, help="Change the command in your editor before it is started.")
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- MEGATRON ARGUMENTS]")
+@MEGATRON_ARGUMENTS
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -76,7 +76,7 @@ def command(
     plan = train_plan(
         chosen,
         accelerate(preset.arguments),
-        megatron_arguments(arguments),
+        arguments,
         new_save_folder(base or workspace.checkpoints, now()),
         preset=preset.name,
         title=preset.title,

@@ -11,19 +11,11 @@ from backends.settings import read_settings
 from backends.tracking.place import tracking_place
 from backends.tracking.web_commands import MLFLOW_PORT, mlflow_command
 from backends.workspace import Workspace
-from tui.commands.web_pages import Pages, show, stop_all
+from tui.commands.web_pages import Pages, page_options, show, stop_all
 
 
 @click.command()
-@click.option("--stop", "stopping", is_flag=True, help="Stop it.")
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=MLFLOW_PORT,
-    help=f"Default: {MLFLOW_PORT}, or a free one.",
-)
-@click.option("--dry-run", is_flag=True, help="Only print the command.")
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@page_options(MLFLOW_PORT)
 @click.pass_obj
 def command(workspace: Workspace, stopping: bool, port: int, dry_run: bool, as_json: bool) -> None:
     """Show the tracked runs in a browser: start MLflow's pages, or find those that run.

@@ -131,3 +131,12 @@ def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:
     if words and not words[0].startswith("--"):
         raise click.UsageError(f"{words[0]!r} is no option. Megatron's arguments follow a `--`.")
     return tuple(words)
+
+
+MEGATRON_ARGUMENTS = click.argument(
+    "arguments",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[-- MEGATRON ARGUMENTS]",
+    callback=lambda context, parameter, words: megatron_arguments(words),
+)

@@ -14,7 +14,7 @@ from backends.runs.catalog import describe
 from backends.runs.planning import free_port
 from backends.workspace import Workspace
 from tui.commands.placement_options import placement_options
-from tui.commands.run_text import launch, megatron_arguments, print_dry_run
+from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, print_dry_run
 
 
 @click.command()
@@ -27,7 +27,7 @@ from tui.commands.run_text import launch, megatron_arguments, print_dry_run
 @placement_options
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- MEGATRON ARGUMENTS]")
+@MEGATRON_ARGUMENTS
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -53,7 +53,7 @@ def command(
         save,
         port=port or free_port(),
         iteration=step,
-        changes=megatron_arguments(arguments),
+        changes=arguments,
         launcher=wish.launcher,
         gpus=wish.gpus,
         wish=wish,

@@ -15,22 +15,14 @@ from backends.runs.planning import absolute
 from backends.settings import read_settings
 from backends.tracking.web_commands import TENSORBOARD_PORT, tensorboard_command, tensorboard_folder
 from backends.workspace import Workspace
-from tui.commands.web_pages import Pages, show, stop_all
+from tui.commands.web_pages import Pages, page_options, show, stop_all
 
 
 @click.command()
 @click.argument("name", metavar="[RUN|DIR]", required=False)
 @click.option("--all", "shared", is_flag=True, help="Every run that saves below the same base.")
 @click.option("--in-image", is_flag=True, help="TensorBoard of the image, even if this Python has one.")
-@click.option("--stop", "stopping", is_flag=True, help="Stop all that were started for this workspace.")
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=TENSORBOARD_PORT,
-    help=f"Default: {TENSORBOARD_PORT}, or a free one.",
-)
-@click.option("--dry-run", is_flag=True, help="Only print the command.")
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@page_options(TENSORBOARD_PORT)
 @click.pass_obj
 def command(
     workspace: Workspace,

@@ -9,12 +9,35 @@ import platform
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import click
 
 from backends.tracking.web_commands import QUIET
 from backends.tracking.web_server import WebServer, running, ssh_line, start, stop
 from backends.workspace import Workspace
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def page_options(usual: int) -> Callable[[Function], Function]:
+    """Adds stopping, port (`usual` where it is free), dry_run and as_json to a command's parameters."""
+    port = click.IntRange(1, 65535)
+    options = (
+        click.option(
+            "--stop", "stopping", is_flag=True, help="Stop all that were started for this workspace."
+        ),
+        click.option("--port", type=port, default=usual, help=f"Default: {usual}, or a free one."),
+        click.option("--dry-run", is_flag=True, help="Only print the command."),
+        click.option("--json", "as_json", is_flag=True, help="One object."),
+    )
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def forward(port: int) -> str:

@@ -17,9 +17,9 @@ from backends.megatron.events import LogLine
 from backends.megatron.follow import FileSource, Follower, PipeSource, Update
 from backends.megatron.record import Record
 from backends.runs.catalog import RunInfo, describe, find_run
+from backends.runs.file_writers import written_here
 from backends.runs.folder import RunFolder
 from backends.runs.processes import this_machine
-from backends.runs.writers import written_here
 from backends.telemetry.history import TelemetryFile, newest_by_host
 from backends.telemetry.readings import Snapshot
 from backends.telemetry.timeline import Timeline

@@ -18,11 +18,11 @@ from backends.text import clean
 from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.question import Question
-from tui.screens.parameters import ParametersScreen
 from tui.screens.place import PlaceScreen
 from tui.screens.prompt_answerers import PromptAnswerers
 from tui.screens.prompt_files import PromptFiles
 from tui.screens.prompt_keys import KEYS
+from tui.screens.prompt_parameters import ParametersScreen
 from tui.screens.prompt_past import PromptPast
 from tui.widgets.answer_text import LEGEND, View, side_by_side
 from tui.widgets.clipboard import copy
@@ -215,7 +215,7 @@ class PromptScreen(PlaceScreen):
 
     def action_tokens(self) -> None:
         from tui.screens.details import Details
-        from tui.screens.tokens import token_table
+        from tui.screens.prompt_tokens import token_table
 
         if turns := self.exchanges.marked:
             self.app.push_screen(Details("tokens", token_table(turns)))
