@@ -20,6 +20,7 @@ from log_lines import arguments, iteration
 from mlflow_servers import MlflowServer, mlflow_server
 from scripted_jobs import wait_for
 
+from backends.errors import UserError
 from backends.files import write_json
 from backends.resources import resource_folder
 from backends.runs.folder import RunFolder, create_run_folder
@@ -212,3 +213,10 @@ def test_any_log_is_tracked_from_the_command_line_once(tmp_path: Path, server: M
     assert second["sent"] == 0
     ((count,),) = server.rows(f"SELECT count(*) FROM metrics WHERE run_uuid = '{first['run_id']}'")
     assert count == first["sent"] != 0
+
+
+def test_a_text_of_something_else_makes_no_empty_run(tmp_path: Path):
+    (tmp_path / "shopping.txt").write_text("apples\npears\n")
+    error = CliRunner().invoke(cli, ["-w", str(tmp_path), "track", str(tmp_path / "shopping.txt")]).exception
+    assert isinstance(error, UserError) and "nothing that Megatron-LM prints" in error.message
+    assert not (tmp_path / "outputs").exists()

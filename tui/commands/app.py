@@ -72,7 +72,10 @@ def refuse_without_screen(
 ) -> None:
     """Raises UserError where there is no terminal that can be drawn on."""
     log = shlex.quote(str(source)) if isinstance(source, Path) else "LOG"
-    instead = f"Without one: mdk-tui runs, mdk-tui status, mdk-tui summary {log}, mdk-tui demo --headless."
+    instead = (
+        f"Without one: mdk-tui runs, mdk-tui status, mdk-tui summary {log}, mdk-tui compare A B --json, "
+        "mdk-tui demo --headless."
+    )
     if not to_terminal:
         raise UserError("The application needs a terminal, and its output goes elsewhere.", instead)
     if (term := environment.get("TERM") or "dumb") in ("dumb", "unknown"):

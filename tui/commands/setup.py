@@ -70,7 +70,10 @@ def command(
     choices = Choices(repository, branch, definition, corpus, workers or 0, whole=whole)
     site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ), choices)
     if step is None:
-        return _overview(site, as_json, check)
+        status = _overview(site, as_json, check)
+        if dry_run and not as_json:
+            _show_all(site)
+        return status
     chosen = find_step(step)
     if (reverse or trial) and chosen.name != "patches":
         raise UserError("Only the step patches can be reversed or tried.", status=2)
@@ -96,6 +99,19 @@ def _overview(site: Site, as_json: bool, check: bool) -> int:
     if as_json:
         click.echo(json.dumps([finding.as_json() for finding in findings]))
     return 3 if check and any(f.verdict not in ("ok", "skipped") for f in findings) else 0
+
+
+def _show_all(site: Site) -> None:
+    """The commands that each step would run now, or what it waits for."""
+    for step in STEPS:
+        try:
+            actions = list(step.actions(site))
+        except UserError as error:
+            click.echo(f"\n# {step.name}: {error}")
+            continue
+        click.echo(f"\n# {step.name}" + ("" if actions else ": no command"))
+        if actions:
+            click.echo(command_text(actions))
 
 
 def _look(site: Site, step: Step) -> Finding:

@@ -14,6 +14,7 @@ import click
 from backends.errors import UserError
 from backends.files import hold_lock
 from backends.megatron.diagnosis import diagnose
+from backends.megatron.parser import Parser
 from backends.runs.catalog import describe, find_run
 from backends.runs.folder import RunFolder
 from backends.settings import read_settings
@@ -28,6 +29,7 @@ from backends.workspace import Workspace
 
 PATIENCE = 10.0  # s for a server that is away
 NEWS = 2.0  # s between two lines about how far it is
+CHUNK = 1 << 16  # bytes
 QUIET = 600.0  # s; a log that has not grown for so long grows no more
 
 
@@ -94,6 +96,16 @@ def _resolve(workspace: Workspace, name: str | None) -> tuple[Path, RunFolder | 
     return run.log, run
 
 
+def _speaks_of_megatron(log: Path) -> bool:
+    """Whether anything in it is understood: of any other text MLflow would get an empty run. Raises OSError."""
+    parser = Parser()
+    with log.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            if parser.feed(chunk):
+                return True
+    return bool(parser.finish())
+
+
 def _track_run(run: RunFolder, workspace: Workspace, place: Place, news: _News) -> bool:
     if not hold_lock(run.path / LOCK):
         raise UserError(f"{run.name} is being sent already.", f"How far it is: {run.tracking}")
@@ -111,6 +123,10 @@ def _track_run(run: RunFolder, workspace: Workspace, place: Place, news: _News) 
 
 def _track_log(log: Path, place: Place, news: _News) -> bool:
     try:
+        if not _speaks_of_megatron(log):
+            raise UserError(
+                f"{log} holds nothing that Megatron-LM prints.", "Name the log of a training run."
+            )
         tracker = Tracker(subject_of_log(log), MlflowStore(place))
         quiet = time.time() - log.stat().st_mtime > QUIET
     except OSError as error:
