@@ -10,12 +10,10 @@ from __future__ import annotations
 import struct
 from array import array
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from backends.tracking.crc32c import masked_crc32c
 from backends.tracking.event_protobuf import Malformed, decode_event, varint
 
-CHUNK = 2**22  # bytes read at a time
 LARGEST = 2**30  # bytes of a record; a length beyond this is damage
 FRAME = 16  # bytes of a record beside its message
 HEADER = struct.Struct("<QI")
@@ -232,13 +230,3 @@ def _next_header(buffer: bytes, position: int) -> int:
             return position
         position += 1
     return max(position, len(buffer) - HEADER.size + 1)
-
-
-def read_event_file(path: Path, *, verify: bool = False) -> EventReader:
-    """The whole file at `path`, as far as it is intact. Raises OSError."""
-    reader = EventReader(verify)
-    with path.open("rb") as file:
-        while data := file.read(CHUNK):
-            reader.feed(data)
-    reader.finish()
-    return reader

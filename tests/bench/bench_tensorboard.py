@@ -27,9 +27,13 @@ TAGS = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")
 OWN = """
 import json, resource, sys, time
 from pathlib import Path
-from backends.tracking.event_files import read_event_file
+from backends.tracking.event_files import EventReader
 begin = time.process_time()
-reader = read_event_file(next(Path(sys.argv[1]).iterdir()))
+reader = EventReader()
+with next(Path(sys.argv[1]).iterdir()).open("rb") as file:
+    while data := file.read(2**22):
+        reader.feed(data)
+reader.finish()
 seconds = time.process_time() - begin
 count = sum(map(len, reader.scalars.values()))
 print(json.dumps([seconds, count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.tracking.crc32c import crc32c
-from backends.tracking.event_files import EventReader, Torn, read_event_file
+from backends.tracking.event_files import EventReader, Torn
 from backends.tracking.event_protobuf import Malformed, decode_event
 
 STEPS = (0, 1, 127, 128, 16383, 16384, 2**31, 2**62, -1, -5)
@@ -69,11 +69,11 @@ def test_what_tensorboards_own_writer_writes(tmp_path: Path):
         )
     writer.close()
     (path,) = tmp_path.iterdir()
-    reader = read_event_file(path, verify=True)
+    reader = read(path.read_bytes(), verify=True)
     assert reader.torn == []
     assert list(reader.scalars["lm loss"].steps) == list(range(300))
     assert reader.scalars["lm loss"].values[299] == pytest.approx(299 / 3)
-    assert points(read_event_file(path)) == points(reader)
+    assert points(read(path.read_bytes())) == points(reader)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.sampled_from(sorted(KINDS)), st.floats(width=32, allow_nan=False)), max_size=30),

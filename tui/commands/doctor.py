@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import click
@@ -10,9 +9,9 @@ import click
 from backends.settings import read_settings
 from backends.setup.doctor import check_up
 from backends.setup.programs import RealPrograms
-from backends.setup.step import Finding, Site
+from backends.setup.step import Site
 from backends.workspace import Workspace
-from tui.commands.setup import line
+from tui.commands.setup import told
 
 
 @click.command()
@@ -22,11 +21,5 @@ from tui.commands.setup import line
 def command(workspace: Workspace, as_json: bool, check: bool) -> int:
     """Check workspace, Megatron-LM, image, MPI, data, patches, GPUs, ports, limits and logout, with remedies."""
     site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
-    findings: list[Finding] = []
-    for finding in check_up(site):
-        findings.append(finding)
-        if not as_json:
-            click.echo(line(finding))
-    if as_json:
-        click.echo(json.dumps([finding.as_json() for finding in findings]))
+    findings = told(check_up(site), as_json)
     return 3 if check and any(f.verdict in ("warning", "failed") for f in findings) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -91,13 +92,7 @@ def command(
 
 
 def _overview(site: Site, as_json: bool, check: bool) -> int:
-    findings: list[Finding] = []
-    for finding in in_parallel([partial(_look, site, step) for step in STEPS]):
-        findings.append(finding)
-        if not as_json:
-            click.echo(line(finding))
-    if as_json:
-        click.echo(json.dumps([finding.as_json() for finding in findings]))
+    findings = told(in_parallel([partial(_look, site, step) for step in STEPS]), as_json)
     return 3 if check and any(f.verdict not in ("ok", "skipped") for f in findings) else 0
 
 
@@ -124,6 +119,18 @@ def _cancel(folder: JobFolder) -> int:
     found = cancel_job(folder)
     click.echo("Cancelled." if found else "Nothing of it runs on this machine.")
     return 0
+
+
+def told(found: Iterable[Finding], as_json: bool) -> list[Finding]:
+    """Each finding, printed as soon as it is known; as JSON all in one list, at the end."""
+    findings: list[Finding] = []
+    for finding in found:
+        findings.append(finding)
+        if not as_json:
+            click.echo(line(finding))
+    if as_json:
+        click.echo(json.dumps([finding.as_json() for finding in findings]))
+    return findings
 
 
 def line(finding: Finding) -> str:
