@@ -14,6 +14,7 @@ import pytest
 from backends import resources
 from backends.models.presets import KEYS as PRESET_KEYS
 from backends.settings import PRESET_SECTION, SECTIONS
+from tui.app import PLACES
 from tui.cli import COMMANDS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -80,9 +81,13 @@ def test_readme_shows_both_commands_in_one_line_each_and_links_to_what_exists():
     assert [link for link in links if not (TOP / link).exists()] == []
 
 
-def test_readme_names_every_command():
-    words = set(re.findall(r"`(?:mdk-tui )?([a-z]+)", (TOP / "README.md").read_text()))
-    assert set(COMMANDS) - words == set()
+def test_readme_has_every_command_and_every_screen_in_its_tables():
+    readme = (TOP / "README.md").read_text()
+    commands = re.search(r"^## Commands$(.*?)^## ", readme, re.M | re.S)
+    words = re.findall(r"`(?:mdk-tui )?([a-z]+)", commands[1]) if commands else []
+    assert set(COMMANDS) - set(words) == set()
+    titles = ", ".join(place.title for place in PLACES)
+    assert f"| `{PLACES[0].key}` … `{PLACES[-1].key}` | {titles} |" in readme
 
 
 def test_readme_names_every_setting():
