@@ -28,6 +28,12 @@ def test_the_tutorials_recipe_has_megatrons_figures() -> None:
     assert "weight and optimizer 41434.72 MB" in text and "(assumed)" in text
 
 
+def test_small_amounts_are_told_in_small_units() -> None:
+    text = said("estimate", "--preset", "smoke", "--gpus", "1")
+    assert "3.28 million in all" in text and " ms an iteration" in text
+    assert "0.00" not in text and "0.0 days" not in text
+
+
 def test_arguments_change_the_estimate_and_a_measurement_the_time() -> None:
     words = ("estimate", "--preset", "gpt3-7b", "--gpus", "8", "--throughput", "400", "--json")
     base: dict[str, Any] = json.loads(said(*words))

@@ -19,6 +19,7 @@ from backends.models.layout import check
 from backends.models.layout_checks import Resources
 from backends.runs.arguments import merge_arguments, value_of
 from backends.runs.plan import RunPlan
+from backends.ticks import duration
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.run_text import MEGATRON_ARGUMENTS, print_problems
@@ -106,10 +107,10 @@ def lines(result: Estimate) -> list[str]:
         "activations": f"{memory.activation_without_recomputation:.2f} MB without recomputation, "
         f"{memory.activation_with_full_recomputation:.2f} MB with full recomputation",
         "tokens": f"{training.tokens_per_iteration:,} an iteration"
-        + (f", {training.tokens / 1e9:,.2f} billion in all" if training.tokens else "")
+        + (f", {_large(training.tokens)} in all" if training.tokens else "")
         + (f", {training.epochs:,.2f} epochs" if training.epochs else ""),
-        "time": f"{training.seconds_per_iteration:.2f} s an iteration"
-        + (f", {training.seconds / 86400:.1f} days in all" if training.seconds else "")
+        "time": f"{_seconds(training.seconds_per_iteration)} an iteration"
+        + (f", {_long(training.seconds)} in all" if training.seconds else "")
         + f" at {training.throughput:g} TFLOP/s a GPU ({told})",
         "checkpoint": f"{training.checkpoint_bytes / GIB:.1f} GiB",
         "disk": f"{training.disk_bytes / GIB:,.1f} GiB for {training.checkpoints} checkpoints"
@@ -117,3 +118,15 @@ def lines(result: Estimate) -> list[str]:
         else None,
     }
     return [f"{name:<12}{text}" for name, text in rows.items() if text]
+
+
+def _large(count: int) -> str:
+    return f"{count / 1e9:,.2f} billion" if count >= 1e8 else f"{count / 1e6:,.2f} million"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1000:.2g} ms"
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds / 86400:,.1f} days" if seconds >= 86400 else duration(seconds)

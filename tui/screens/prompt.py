@@ -193,9 +193,9 @@ class PromptScreen(PlaceScreen):
         if action == "serve":
             return self.answerers.may_serve
         if action == "write":
-            return not self.field.has_focus
+            return self.focused is not self.field  # `has_focus` comes a moment later than this is asked
         if action == "leave":
-            return self.field.has_focus and self._question is None
+            return self.focused is self.field and self._question is None
         if action == "send":
             return not self.field.enter_sends
         return True
