@@ -75,6 +75,16 @@ def test_what_is_printed_is_what_a_shell_would_run(workspace: Workspace) -> None
     assert text.splitlines()[-1] == shlex.join(written.argv)
 
 
+@pytest.mark.parametrize("command", [("launch", "--preset", "tiny"), ("resume",), ("serve", "x")])
+def test_an_option_of_ours_behind_the_dashes_starts_nothing(
+    workspace: Workspace, command: tuple[str, ...]
+) -> None:
+    words = ["-w", str(workspace.root), *command, "--", "--lr", "1", "--dry-run"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2 and "--dry-run is no argument of Megatron-LM" in done.output
+    assert not workspace.runs.exists()
+
+
 def test_presets_of_the_users_own(workspace: Workspace) -> None:
     workspace.settings.write_text(
         '[preset.mine]\nbase = "tiny"\ntitle = "mine"\narguments = { num-layers = 3 }\n'

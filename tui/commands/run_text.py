@@ -20,6 +20,11 @@ from backends.telemetry.readings import GpuReading
 from backends.text import clean, clean_line
 from backends.workspace import Workspace
 
+# Behind the `--` they would be passed on, and what was only to be shown would start.
+NOT_MEGATRONS = frozenset(
+    ("--dry-run", "--json", "--preset", "--trainer", "--launcher", "--gpus", "--hostfile")
+)
+
 
 def print_dry_run(
     plan: RunPlan,
@@ -127,9 +132,11 @@ def now() -> datetime:
 
 
 def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:
-    """What follows `--`. Raises click.UsageError for a stray word."""
+    """What follows `--`. Raises click.UsageError for a stray word, and for an option that is not Megatron's but ours."""
     if words and not words[0].startswith("--"):
         raise click.UsageError(f"{words[0]!r} is no option. Megatron's arguments follow a `--`.")
+    if ours := [word for word in words if word.partition("=")[0] in NOT_MEGATRONS]:
+        raise click.UsageError(f"{ours[0]} is no argument of Megatron-LM: write it before the `--`.")
     return tuple(words)
 
 
