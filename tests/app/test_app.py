@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -50,6 +50,22 @@ async def settled(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
+async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
+    """Until it holds. A key press alone waits for nothing when other processes have the CPU: Textual then takes this
+    one for idle, and the screen that a digit led to has no field yet that could have the focus."""
+    for _ in range(1000):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"not reached in {pilot.app.screen}: {screen_text(cast('MdkApp', pilot.app))}")
+
+
+async def at(pilot: Pilot[Any], place: str) -> None:
+    """Until that screen is there, with its focus where it begins."""
+    app = cast("MdkApp", pilot.app)
+    await until(pilot, lambda: app.current_mode == place and app.screen.is_mounted and app.focused)
+
+
 CALM = Appearance(calm=True)
 
 
@@ -64,24 +80,47 @@ async def test_digits_lead_to_places_and_esc_leads_back(tmp_path: Path) -> None:
     app = application(workspace=Workspace(tmp_path))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settled(pilot)
-        await pilot.press("6", "1", "escape")
-        assert app.current_mode == "runs"
+        for key, place in (("6", "runs"), ("1", "home"), ("escape", "runs")):
+            await pilot.press(key)
+            await at(pilot, place)
         for place in PLACES:
             await pilot.press(place.key)
-            assert app.current_mode == place.name
+            await at(pilot, place.name)
             if isinstance(app.focused, Input | TextArea):
                 await pilot.press("escape")
+                await until(pilot, lambda: app.focused is None)
     assert app.failures == []
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"), [("launch", ["ctrl+t", "e", "ctrl+r"]), ("prompt", ["i", "ctrl+j", "ctrl+r"])]
+)
+async def test_keys_that_come_before_the_screen_is_there_do_no_harm(
+    place: str, keys: list[str], tmp_path: Path
+) -> None:
+    app = application(workspace=Workspace(tmp_path))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settled(pilot)
+        app.action_go(place)
+        for key in keys:
+            app.simulate_key(key)
+        await at(pilot, place)
+        assert app.failures == [] and not isinstance(app.screen, ModalScreen)
 
 
 async def test_digits_are_text_in_a_text_field() -> None:
     app = application()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await pilot.press("5", "1", "q", "?")
+        await settled(pilot)
+        await pilot.press("5")
+        await at(pilot, "prompt")
+        await pilot.press("1", "q", "?")
+        await until(pilot, lambda: app.screen.query_one(TextArea).text == "1q?")
         assert app.current_mode == "prompt"
-        assert app.screen.query_one(TextArea).text == "1q?"
-        await pilot.press("escape", "1")
-        assert app.current_mode == "home"
+        await pilot.press("escape")
+        await until(pilot, lambda: app.focused is None)
+        await pilot.press("1")
+        await at(pilot, "home")
 
 
 async def test_help_is_made_of_the_keys_of_the_screen() -> None:

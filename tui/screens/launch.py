@@ -202,6 +202,8 @@ class LaunchScreen(PlaceScreen):
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if not self.is_mounted:  # keys may come before the form does
+            return False
         if action == "undo":
             return self._edited is not None
         if action == "remedy":

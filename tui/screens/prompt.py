@@ -188,6 +188,8 @@ class PromptScreen(PlaceScreen):
         self.mdk.tell("No longer waiting. Megatron-LM's server cannot be told: it goes on until it is done.")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if not self.is_mounted:  # keys may come before the field does
+            return False
         if action == "stop_waiting":
             return self._question is not None
         if action == "serve":
