@@ -38,7 +38,7 @@ def test_what_has_no_room_is_left_out_but_help(width: int, row: str):
 class Keys(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "again", "again"),
-        Binding("left", "left", "look", key_display="←"),
+        Binding("left", "left", "look", key_display="←→"),
         Binding("s", "secret", "secret", show=False),
     ]
     pressed = 0
@@ -59,9 +59,20 @@ async def test_it_follows_the_bindings_and_a_click_presses_a_key():
     async with app.run_test(size=(60, 3), tooltips=False) as pilot:
         await pilot.pause()
         line = app.query_one(KeyLine)
-        assert line.render_line(0).text.strip() == "a again  left look"
+        assert line.render_line(0).text.strip() == "a again  left/right look"
         await pilot.click(line, offset=(3, 0))
         app.refresh_bindings()
         await pilot.pause()
         assert app.pressed == 1
         assert line.render_line(0).text.strip() == "a again"
+
+
+async def test_a_line_that_was_composed_anew_shows_the_keys_too():
+    app = Keys()
+    async with app.run_test(size=(60, 3)) as pilot:
+        await pilot.pause()
+        before = app.query_one(KeyLine)
+        await app.recompose()
+        await pilot.pause()
+        line = app.query_one(KeyLine)
+        assert line is not before and line.render_line(0).text.strip() == "a again  left/right look"
