@@ -133,6 +133,11 @@ def _print(asked: Sequence[TextClient], names: Mapping[str, str], last: Progress
         click.echo(f"{figures}  {clean_line(client.url, 200)}  {names.get(client.url, '')}".rstrip())
     shorter = f" (a model took no more than {last.window})" if last.window < window else ""
     click.echo(
-        f"\n{last.documents} documents in {last.windows} windows of up to {last.window} characters{shorter}."
+        f"\n{_counted(last.documents, 'document')} in {_counted(last.windows, 'window')} of up to "
+        f"{last.window} characters{shorter}."
     )
     click.echo(WHAT)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
