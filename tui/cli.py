@@ -77,6 +77,10 @@ class LazyGroup(click.Group):
 def cli(ctx: click.Context, workspace: str | None, ascii_only: bool, theme: str | None) -> None:
     """Pre-train language models with Megatron-LM, from a bare server to a model you can talk to."""
     ctx.obj = find_workspace(workspace, os.environ, Path.cwd())
+    if ctx.obj.root.exists() and not ctx.obj.root.is_dir():
+        raise UserError(
+            f"{ctx.obj.root} is no folder.", "A workspace is one: -w DIR or MDK_WORKSPACE.", status=2
+        )
     ctx.meta[APPEARANCE] = appearance(os.environ, theme=theme, ascii_only=ascii_only)
     if ctx.invoked_subcommand is None:
         from tui.commands.app import run_application
