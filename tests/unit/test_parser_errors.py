@@ -38,7 +38,7 @@ LINES = [
     ("training-length", "AssertionError: expected iteration-based training"),
     ("nan", "AssertionError: Rank 5: found NaN in local forward loss calculation. Device: 5, node: host"),
     ("rerun", "Possible persistent error! Rank 3"),
-    ("missing-script", "python: can't open file '/work/pretrain_gpt.py': [Errno 2] No such file or directory"),
+    ("missing-script", "python: can't open file '/opt/Megatron-LM/pretrain_gpt.py': [Errno 2] No such file or directory"),
     ("dataset-helper", "Failed to compile the C++ dataset helper functions"),
     ("max-connections", "RuntimeError: Using async gradient all reduce requires setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1"),
     ("server-tokenizer", "TypeError: get_tokenizer() takes 0 positional arguments but 1 was given"),
