@@ -63,6 +63,7 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ[f"XDG_{name}_HOME"] = str(home / name.lower())
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folder says what a test needs; the marker follows. A file stays on one worker, and so do all hpc tests:
     they share an image that takes a while to build, and would be in each other's way."""
