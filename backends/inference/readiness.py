@@ -16,6 +16,9 @@ from backends.workspace import Workspace
 
 TAIL = 1 << 16  # bytes at the end of a log
 POLL = 0.2  # s
+SETTLE = (
+    15.0  # s that a server listens and may not be called ready, until it never will: ranks print in any order
+)
 # What a line of the log begins, in the order in which core_r0.8.0's server and the demo's get there.
 STAGES = (
     (re.compile(r"using world size:"), "reading its arguments"),
@@ -56,15 +59,18 @@ def until_ready(
     workspace: Workspace,
     *,
     limit: float | None = None,
+    settle: float = SETTLE,
     look: Callable[[RunFolder, Workspace], RunInfo] = looked_after,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
     """How the server gets on, whenever that changes, until it can answer: its address is the last of all.
 
-    Raises UserError with the reason when it fails, or is not ready after `limit` s.
+    Raises UserError with the reason when it fails, when it listens and must not be called ready for `settle` s, or when
+    it is not ready after `limit` s.
     """
     began, shown = clock(), ""
+    since = began  # when `shown` began to be so
     while True:
         info = look(folder, workspace)
         if info.address:
@@ -76,8 +82,13 @@ def until_ready(
             )
         words = info.reason or loading_words(folder.log)
         if words != shown:
-            shown = words
+            shown, since = words, clock()
             yield words
+        if info.reason and clock() - since >= settle:
+            raise UserError(
+                f"The text server {info.run} must not answer. {info.reason}",
+                f"End it: mdk-tui stop {info.run}; see {folder.log}",
+            )
         if limit is not None and clock() - began > limit:
             raise UserError(
                 f"The text server {info.run} is not ready after {limit:.0f} s: {words}.", f"See {folder.log}"

@@ -1,7 +1,8 @@
-"""An MLflow run that exists before the job starts, so that a trainer with training_mlflow.patch writes to the same one.
+"""How a trainer with training_mlflow.patch is kept from an MLflow run of its own beside the companion's.
 
-Only where MLflow is a server: it answers in milliseconds, while a database is opened by a library that takes seconds to
-import. A server that does not answer within a moment costs the hand-over, never the start.
+Where MLflow is a server, it is given the companion's run before the job starts. A database is opened by a library that
+takes seconds to import, and lies where another node or a container may not write; a server may not answer within a moment:
+then the trainer is told to leave MLflow alone. The companion sends all that it would have.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.settings import read_settings
 from backends.tracking.lineage import wanted_of_run
-from backends.tracking.place import EXPERIMENT, RUN_ID, URI, Place, is_tracked, tracking_place
+from backends.tracking.place import (
+    EXPERIMENT,
+    RUN_ID,
+    URI,
+    Place,
+    is_switched_off,
+    is_tracked,
+    tracking_place,
+)
 from backends.tracking.store import LINEAGE, PARENT, Wanted
 from backends.workspace import Workspace
 
@@ -27,7 +36,9 @@ if TYPE_CHECKING:
     import httpx
 
 MOMENT = 2.0  # s for everything that is asked of the server
-METRICS = "MDK_MLFLOW_METRICS"  # "0": the patched trainer leaves the metrics to the companion
+METRICS = (
+    "MDK_MLFLOW_METRICS"  # "0": the patched trainer leaves them to the companion; without RUN_ID all else too
+)
 TRAINING = Path("megatron") / "training" / "training.py"
 NOT_THERE = "RESOURCE_DOES_NOT_EXIST"
 
@@ -39,30 +50,37 @@ def with_mlflow_run(
     environment: Mapping[str, str],
     transport: httpx.BaseTransport | None = None,
 ) -> RunPlan:
-    """`plan` with the environment that joins its trainer to an MLflow run, which tracking.json names.
+    """`plan` with the environment that has a patched trainer join the companion's MLflow run, which tracking.json names.
 
-    As it is where the trainer is not patched, nothing is tracked, or the server does not answer.
+    Where there is none to join, and where tracking is switched off, the trainer tells MLflow nothing. Without MLflow here
+    it is left to the trainer alone.
     """
     try:
         settings = read_settings(workspace.settings).mlflow
     except UserError:
         return plan
-    place = tracking_place(settings, workspace, environment)
-    if plan.kind != "train" or plan.trainer != "megatron" or not place.is_server:
+    if plan.kind != "train" or plan.trainer != "megatron" or not is_patched(workspace.megatron):
         return plan
-    if not is_tracked(settings, environment) or not is_patched(workspace.megatron):
-        return plan
-    run_id = _run_id(place, wanted_of_run(plan, folder, workspace, time.time()), environment, transport)
-    if run_id is None:
-        return plan
+    added: dict[str, str] = {}
+    if is_tracked(settings, environment):
+        place = tracking_place(settings, workspace, environment)
+        wanted = wanted_of_run(plan, folder, workspace, time.time())
+        run_id = _run_id(place, wanted, environment, transport) if place.is_server else None
+        added = {METRICS: "0", **(_joined(place, run_id, folder) if run_id else {})}
+    elif is_switched_off(settings, environment):
+        added = {METRICS: "0"}
+    return dataclasses.replace(plan, environment={**plan.environment, **added})
+
+
+def _joined(place: Place, run_id: str, folder: RunFolder) -> dict[str, str]:
     with contextlib.suppress(OSError):
         write_json(
             folder.tracking, {"run_id": run_id, "address": place.shown, "experiment": place.experiment}
         )
-    added = {RUN_ID: run_id, EXPERIMENT: place.experiment, METRICS: "0"}
+    added = {RUN_ID: run_id, EXPERIMENT: place.experiment}
     if place.shown == place.uri:  # plan.json keeps no password; the job inherits that address from us
         added[URI] = place.uri
-    return dataclasses.replace(plan, environment={**plan.environment, **added})
+    return added
 
 
 def is_patched(megatron: Path) -> bool:

@@ -60,7 +60,11 @@ def anchored(uri: str, root: Path) -> str:
 
 def is_tracked(settings: MlflowSettings, environment: Mapping[str, str]) -> bool:
     """Whether runs are tracked without being asked: MLflow is installed and not switched off."""
-    return settings.enabled and environment.get(SWITCH) != "0" and has_mlflow()
+    return not is_switched_off(settings, environment) and has_mlflow()
+
+
+def is_switched_off(settings: MlflowSettings, environment: Mapping[str, str]) -> bool:
+    return not settings.enabled or environment.get(SWITCH) == "0"
 
 
 def has_mlflow() -> bool:

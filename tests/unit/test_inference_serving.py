@@ -365,7 +365,7 @@ def loaded_from(workspace: Workspace) -> str:
 def test_a_server_that_loaded_is_ready_and_says_what_answers(workspace: Workspace, loaded_from: str) -> None:
     folder = start_scripted(workspace, ";".join((LOADS, LISTENS, WAITS)), "serve", loaded_from)
     try:
-        *_, address = until_ready(folder, workspace, limit=20)
+        *_, address = until_ready(folder, workspace, limit=60)
         info = describe(folder)
         assert address == "http://127.0.0.1:8028" and (info.phase, info.iteration) == ("running", 200)
         *_, ended = stop_run(folder, workspace)
@@ -380,7 +380,7 @@ def test_a_server_with_random_weights_is_ended_and_never_called_ready(
     folder = start_scripted(workspace, ";".join((RANDOM, LISTENS, WAITS)), "serve", loaded_from)
     try:
         with pytest.raises(UserError, match="answers would come from random weights"):
-            list(until_ready(folder, workspace, limit=20))
+            list(until_ready(folder, workspace, limit=60))
         state = wait_for_phase(folder, "failed")
         assert state.address is None
     finally:
@@ -395,8 +395,9 @@ def test_a_server_that_loaded_another_iteration_than_asked_is_never_called_ready
     pinned.symlink_to(loaded_from)
     folder = start_scripted(workspace, ";".join((LOADS, LISTENS, WAITS)), "serve", str(pinned))
     try:
-        said = until_ready(folder, workspace, limit=20)
-        assert any("has loaded iteration 200, not 100" in words for words in said)
+        with pytest.raises(UserError, match="must not answer. It has loaded iteration 200, not 100") as error:
+            list(until_ready(folder, workspace, limit=60, settle=0))
+        assert f"mdk-tui stop {folder.name}" in error.value.remedy
         assert (describe(folder).phase, describe(folder).address) == ("starting", None)
     finally:
         clean_up(folder)
@@ -430,8 +431,8 @@ def test_a_server_that_does_not_say_what_it_loaded_is_never_called_ready(
 ) -> None:
     folder = start_scripted(workspace, ";".join((LISTENS, WAITS)), "serve", loaded_from)
     try:
-        said = until_ready(folder, workspace, limit=20)
-        assert any("would come from random weights" in words for words in said)
+        with pytest.raises(UserError, match="must not answer. .* would come from random weights"):
+            list(until_ready(folder, workspace, limit=60, settle=0))
         assert (describe(folder).phase, describe(folder).address) == ("starting", None)
     finally:
         clean_up(folder)

@@ -17,6 +17,7 @@ from backends.tracking import place
 from backends.tracking.handover import TRAINING, with_mlflow_run
 from backends.workspace import Workspace
 
+LEFT_OUT = {"MDK_MLFLOW_METRICS": "0"}  # and no run to join
 SERVER = {"MLFLOW_TRACKING_URI": "http://user:secret@tracking:5000"}
 
 
@@ -95,7 +96,8 @@ def test_a_server_that_does_not_answer_costs_nothing_but_the_hand_over(
     tmp_path: Path, answer: Callable[[str], Any]
 ):
     plan, folder, workspace = planned(tmp_path)
-    assert with_mlflow_run(plan, folder, workspace, SERVER, Answers(answer)) == plan
+    handed = with_mlflow_run(plan, folder, workspace, SERVER, Answers(answer))
+    assert handed.environment == LEFT_OUT
     assert not folder.tracking.exists()
 
 
@@ -106,16 +108,34 @@ def test_a_server_that_hangs_delays_the_start_by_a_moment(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         uri = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         begun = time.monotonic()
-        assert with_mlflow_run(plan, folder, workspace, {"MLFLOW_TRACKING_URI": uri}) == plan
+        handed = with_mlflow_run(plan, folder, workspace, {"MLFLOW_TRACKING_URI": uri})
+    assert handed.environment == LEFT_OUT
     assert time.monotonic() - begun < 10.0
 
 
-@pytest.mark.parametrize("environment", [{}, {**SERVER, "MDK_MLFLOW": "0"}])
-def test_nobody_is_asked_where_no_server_tracks(tmp_path: Path, environment: dict[str, str]):
+@pytest.mark.parametrize(
+    ("environment", "settings"),
+    [
+        ({}, ""),  # the workspace's own database
+        ({"MLFLOW_TRACKING_URI": "/scratch/mlruns"}, ""),
+        ({**SERVER, "MDK_MLFLOW": "0"}, ""),
+        (SERVER, "[mlflow]\nenabled = false\n"),
+    ],
+)
+def test_a_patched_trainer_makes_no_run_of_its_own_where_it_can_join_none(
+    tmp_path: Path, environment: dict[str, str], settings: str
+):
     plan, folder, workspace = planned(tmp_path)
+    workspace.settings.write_text(settings)
     transport = Answers(good)
-    assert with_mlflow_run(plan, folder, workspace, environment, transport) == plan
+    assert with_mlflow_run(plan, folder, workspace, environment, transport).environment == LEFT_OUT
     assert transport.asked == []
+
+
+def test_without_mlflow_here_it_is_left_to_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    plan, folder, workspace = planned(tmp_path)
+    monkeypatch.setattr(place, "has_mlflow", lambda: False)
+    assert with_mlflow_run(plan, folder, workspace, SERVER, Answers(good)) == plan
 
 
 def test_nobody_is_asked_for_a_trainer_without_the_patch(tmp_path: Path):

@@ -160,6 +160,17 @@ def test_a_run_that_is_given_is_joined(mlflow: FakeMlflow, monkeypatch: pytest.M
     assert mlflow.calls[0][1]["run_id"] == "abc"
 
 
+def test_no_second_run_beside_one_that_it_cannot_join(
+    mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MDK_MLFLOW_METRICS", "0")
+    job = Job(0, [])
+    job.start(save=None)
+    job.log(LINE, 20)
+    job.end()
+    assert mlflow.calls == [] and job.exit == []
+
+
 @pytest.mark.parametrize("broken", ["start_run", "log_params", "log_metrics", "end_run"])
 def test_a_refusing_mlflow_costs_one_message(
     mlflow: FakeMlflow, broken: str, capfd: pytest.CaptureFixture[str]
