@@ -395,7 +395,9 @@ def test_a_server_that_loaded_another_iteration_than_asked_is_never_called_ready
     pinned.symlink_to(loaded_from)
     folder = start_scripted(workspace, ";".join((LOADS, LISTENS, WAITS)), "serve", str(pinned))
     try:
-        with pytest.raises(UserError, match="must not answer. It has loaded iteration 200, not 100") as error:
+        with pytest.raises(
+            UserError, match=r"must not answer\. It has loaded iteration 200, not 100"
+        ) as error:
             list(until_ready(folder, workspace, limit=60, settle=0))
         assert f"mdk-tui stop {folder.name}" in error.value.remedy
         assert (describe(folder).phase, describe(folder).address) == ("starting", None)
@@ -431,7 +433,7 @@ def test_a_server_that_does_not_say_what_it_loaded_is_never_called_ready(
 ) -> None:
     folder = start_scripted(workspace, ";".join((LISTENS, WAITS)), "serve", loaded_from)
     try:
-        with pytest.raises(UserError, match="must not answer. .* would come from random weights"):
+        with pytest.raises(UserError, match=r"must not answer\. .* would come from random weights"):
             list(until_ready(folder, workspace, limit=60, settle=0))
         assert (describe(folder).phase, describe(folder).address) == ("starting", None)
     finally:
