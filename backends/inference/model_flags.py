@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from backends.errors import UserError
-from backends.runs.arguments import group_arguments, value_of, without
+from backends.models.arguments import group_arguments, value_of, without
 
 INTERLEAVED = "--num-layers-per-virtual-pipeline-stage"
 # Flags that say how a training run goes, not what the model is.

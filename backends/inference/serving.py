@@ -13,7 +13,7 @@ from backends.inference import model_flags
 from backends.inference.free_gpus import gpu_readings, roomiest
 from backends.inference.server_title import server_title
 from backends.launch.placement import Placement, default_launcher, placed
-from backends.runs.arguments import merge_arguments
+from backends.models.arguments import merge_arguments
 from backends.runs.checkpoints import (
     ITERATION,
     MODEL,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backends.launch.ending import stop_run
 from backends.launch.start import start
-from backends.runs.arguments import without
+from backends.models.arguments import without
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import NAME, RunFolder

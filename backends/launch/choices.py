@@ -21,11 +21,11 @@ from backends.models.acceleration import (
     effect,
     recomputation,
 )
+from backends.models.arguments import group_arguments, merge_arguments, without
 from backends.models.configuration import ArgumentError, Arguments
 from backends.models.layout import apply_fix
 from backends.models.presets import Preset
 from backends.models.problem import Fix
-from backends.runs.arguments import group_arguments, merge_arguments, without
 from backends.runs.plan import RunPlan
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import Resumption, loading

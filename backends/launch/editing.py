@@ -13,7 +13,7 @@ from backends.launch.commands import commands
 from backends.launch.launcher import Command
 from backends.launch.local import MODULES
 from backends.launch.mpirun import SCRIPTS, TAKEN
-from backends.runs.arguments import group_arguments, merge_arguments, value_of, without
+from backends.models.arguments import group_arguments, merge_arguments, value_of, without
 from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from backends.launch.job import RunningJob
-from backends.runs.arguments import value_of
+from backends.models.arguments import value_of
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.plan import RunPlan

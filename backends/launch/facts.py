@@ -20,8 +20,8 @@ from backends.errors import UserError
 from backends.launch.mpirun import GPT2_TOKENIZER, vocabulary
 from backends.launch.slurm import shape
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
+from backends.models.arguments import data_prefixes, value_of
 from backends.models.layout_checks import Resources
-from backends.runs.arguments import data_prefixes, value_of
 from backends.runs.catalog import run_folders
 from backends.runs.plan import RunPlan
 from backends.runs.watching import newest_values

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from backends.models.arguments import EXIT_SIGNAL, value_of
 from backends.models.problem import Problem
-from backends.runs.arguments import EXIT_SIGNAL, value_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace

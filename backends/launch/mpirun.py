@@ -15,8 +15,8 @@ from backends.launch.image import exec_words, find_singularity
 from backends.launch.launcher import Command, arguments_of, saves_on_term
 from backends.launch.local import MODULES
 from backends.launch.server_source import server_problems
+from backends.models.arguments import value_of, without, words_of
 from backends.models.problem import Problem
-from backends.runs.arguments import value_of, without, words_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK, Process
 from backends.settings import Settings, read_settings

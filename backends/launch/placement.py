@@ -11,7 +11,7 @@ from pathlib import Path
 from backends.launch.hostfile import find_hostfile, hosts_of
 from backends.launch.image import workspace_image
 from backends.megatron.indexed_dataset import find_prefix
-from backends.runs.arguments import flatten, group_arguments, int_of
+from backends.models.arguments import flatten, group_arguments, int_of
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import absolute
 from backends.settings import Settings, SlurmSettings, read_settings

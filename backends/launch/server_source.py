@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from backends.models.arguments import value_of
 from backends.models.problem import Problem
-from backends.runs.arguments import value_of
 
 TOKENIZATION = "megatron/inference/text_generation/tokenization.py"
 SERVER = "tools/run_text_generation_server.py"

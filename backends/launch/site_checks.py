@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from backends.launch.facts import Facts, existing_parent
+from backends.models.arguments import int_of, value_of
 from backends.models.configuration import ArgumentError, read_configuration
 from backends.models.estimate import Estimate, estimate
 from backends.models.flag_checks import split_shares
 from backends.models.problem import Problem
-from backends.runs.arguments import int_of, value_of
 from backends.runs.plan import RunPlan
 from backends.telemetry.readings import GpuReading
 

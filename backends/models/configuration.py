@@ -5,10 +5,11 @@ Names, defaults and derived values are core_r0.8.0's (`megatron/training/argumen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.errors import UserError
+from backends.models.arguments import group_arguments
 
 # Known vocabularies, for arguments that only name their tokenizer. A vocabulary file, where given, knows better.
 VOCABULARIES = {
@@ -95,7 +96,7 @@ class Arguments:
     """Megatron's command line, the last of equal flags winning, as argparse has it."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self._values = dict(_flags(arguments))
+        self._values = {flag: words for flag, words in group_arguments(arguments) if flag}
 
     def __contains__(self, flag: str) -> bool:
         return flag in self._values
@@ -199,19 +200,3 @@ def _vocabulary(given: Arguments) -> int:
     if tokenizer == "NullTokenizer":
         return given.required("--vocab-size") + 1  # and the end of a document
     return VOCABULARIES.get(tokenizer) or given.count("--vocab-size") or UNKNOWN_VOCABULARY
-
-
-def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Flags with the words up to the next one; `--flag=value` is split."""
-    flag: str | None = None
-    words: list[str] = []
-    for word in arguments:
-        if word.startswith("--"):
-            if flag is not None:
-                yield flag, tuple(words)
-            flag, separator, value = word.partition("=")
-            words = [value] if separator else []
-        else:
-            words.append(word)
-    if flag is not None:
-        yield flag, tuple(words)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from backends.models.arguments import merge_arguments, without
 from backends.models.configuration import ArgumentError, Arguments, Configuration, read_configuration
 from backends.models.estimate import MEBIBYTE, count_parameters, estimate_memory
 from backends.models.flag_checks import (
@@ -68,22 +69,9 @@ def check(arguments: Sequence[str], resources: Resources) -> list[Problem]:
 
 def apply_fix(arguments: Sequence[str], fix: Fix) -> tuple[str, ...]:
     """`arguments` with the flags of `fix` set, in place or at the end, or taken away. What is no flag is left to others."""
-    groups: list[list[str]] = []
-    for word in arguments:
-        if word.startswith("--") or not groups:
-            groups.append([word])
-        else:
-            groups[-1].append(word)
-    fix = {flag: words for flag, words in fix.items() if flag.startswith("--")}
-    wanted = {flag: [flag, *words] for flag, words in fix.items() if words is not None}
-    kept: list[list[str]] = []
-    for group in groups:
-        flag = group[0].partition("=")[0]
-        if flag not in fix:
-            kept.append(group)
-        elif flag in wanted:
-            kept.append(wanted.pop(flag))
-    return tuple(word for group in [*kept, *wanted.values()] for word in group)
+    flags = {flag: words for flag, words in fix.items() if flag.startswith("--")}
+    kept = without(arguments, *(flag for flag, words in flags.items() if words is None))
+    return merge_arguments(kept, words_of(flags))
 
 
 def _memory(case: Case) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from backends.errors import UserError
+from backends.models.arguments import group_arguments
 from backends.models.layout import apply_fix
 from backends.models.megatron_presets import GPUS, MEGATRON_PRESETS
 from backends.models.problem import Fix
@@ -178,17 +179,10 @@ def _fix(table: _Table) -> Fix:
             raise wrong(f"cannot be read ({error})") from None
     else:
         raise wrong(f"must be a text, a list or a table, not {value!r}")
-    fix: dict[str, tuple[str, ...] | None] = {}
-    flag = ""
-    for word in words:
-        if word.startswith("--"):
-            flag, equals, item = word.partition("=")
-            fix[flag] = (item,) if equals else ()
-        elif not flag:
-            raise wrong(f"begin with {word!r}, which is no flag")
-        else:
-            fix[flag] = (*(fix[flag] or ()), word)
-    return fix
+    groups = group_arguments(words)
+    if groups and not groups[0][0]:
+        raise wrong(f"begin with {words[0]!r}, which is no flag")
+    return dict(groups)
 
 
 def _words(item: Any, wrong: Callable[[str], UserError]) -> tuple[str, ...] | None:

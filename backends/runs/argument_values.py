@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from backends.runs.arguments import group_arguments
+from backends.models.arguments import group_arguments
 from backends.runs.plan import Trainer
 
 # Switches that turn something off: flag → the argument whose value becomes False.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.runs.arguments import int_of
+from backends.models.arguments import int_of
 from backends.runs.plan import Kind, RunPlan
 from backends.runs.processes import Machine, Process
 from backends.runs.signs import Signs

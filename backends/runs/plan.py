@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from backends.errors import UserError
+from backends.models.arguments import data_prefixes, int_of, value_of
 from backends.models.problem import Problem
-from backends.runs.arguments import data_prefixes, int_of, value_of
 from backends.runs.checkpoints import read_tracker
 
 Kind: TypeAlias = Literal["train", "serve"]

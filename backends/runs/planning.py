@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.arguments import EXIT_SIGNAL, int_of, merge_arguments, without, words_of
+from backends.models.arguments import EXIT_SIGNAL, int_of, merge_arguments, without, words_of
 from backends.runs.catalog import trained
 from backends.runs.checkpoints import (
     ITERATION,

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.models.arguments import flatten, merge_arguments, value_of
 from backends.models.problem import Problem
-from backends.runs.arguments import flatten, merge_arguments, value_of
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import (
     TRACKER,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from backends.errors import UserError
 from backends.megatron.diagnosis import diagnose
 from backends.megatron.record import Record
-from backends.runs.arguments import group_arguments
+from backends.models.arguments import group_arguments
 from backends.runs.catalog import find_run
 from backends.runs.folder import RunFolder
 from backends.text import clean_line

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.arguments import value_of
+from backends.models.arguments import value_of
 from backends.runs.folder import RunFolder
 from backends.tracking.place import Place, has_mlflow
 from backends.tracking.web_server import LOOPBACK

@@ -19,8 +19,8 @@ from backends.launch import outlook
 from backends.launch.choices import Choices
 from backends.launch.local import Local
 from backends.launch.mpirun import Mpirun
+from backends.models.arguments import value_of
 from backends.models.presets import find
-from backends.runs.arguments import value_of
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.telemetry.readings import GpuProcess, GpuReading

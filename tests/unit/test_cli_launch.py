@@ -14,7 +14,7 @@ from idx_files import write_dataset
 
 from backends.errors import UserError
 from backends.launch.editing import read_shell
-from backends.runs.arguments import value_of
+from backends.models.arguments import value_of
 from backends.workspace import Workspace
 from tui.cli import cli
 

@@ -12,8 +12,8 @@ from backends.files import write_json
 from backends.launch.commands import commands
 from backends.launch.editing import editable, edited, read_shell
 from backends.launch.ports import PortBook, with_master_port
+from backends.models.arguments import value_of
 from backends.models.presets import TINY
-from backends.runs.arguments import value_of
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import create_run_folder, moment_of
 from backends.runs.plan import RunPlan

@@ -10,8 +10,8 @@ from checkpoint_trees import torch_file
 
 from backends.demo.arguments import read_arguments
 from backends.models import presets
+from backends.models.arguments import flatten, merge_arguments, without
 from backends.runs.argument_values import DEMO_DEFAULTS, flag_of, given_values, planned_values, printed_values
-from backends.runs.arguments import flatten, merge_arguments, without
 from backends.runs.comparison import compare, needed_flags
 from backends.runs.difference import same
 from backends.runs.plan import RunPlan

@@ -25,9 +25,9 @@ from backends.inference.serving import serve_plan, served
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement
 from backends.launch.server_source import SERVER, TOKENIZATION, server_problems
+from backends.models.arguments import group_arguments, value_of
 from backends.models.megatron_presets import MEGATRON_PRESETS
 from backends.models.presets import find
-from backends.runs.arguments import group_arguments, value_of
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import RunFolder, create_run_folder

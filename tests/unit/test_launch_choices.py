@@ -18,9 +18,9 @@ from backends.launch.choices import (
     value_without,
 )
 from backends.launch.form_fields import field_of
+from backends.models.arguments import value_of
 from backends.models.layout import Resources, check
 from backends.models.presets import TINY, find
-from backends.runs.arguments import value_of
 from backends.tracking.choice import said_of
 from backends.workspace import Workspace
 

@@ -19,7 +19,7 @@ from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
 from backends.launch.placement import Placement, default_launcher, found_files, placed
 from backends.launch.ports import PortBook, choose, promised, unseen_port, with_master_port
-from backends.runs.arguments import data_prefixes
+from backends.models.arguments import data_prefixes
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.state import RunState

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from backends.errors import UserError
 from backends.files import write_json
 from backends.inference.serving import serve_plan
-from backends.runs.arguments import flatten, group_arguments, merge_arguments, value_of, without
+from backends.models.arguments import flatten, group_arguments, merge_arguments, value_of, without
 from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder

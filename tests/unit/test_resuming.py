@@ -16,7 +16,7 @@ from backends.files import write_json
 from backends.launch.commands import problems
 from backends.launch.image import bound_folders
 from backends.launch.resume import resume_problems
-from backends.runs.arguments import value_of
+from backends.models.arguments import value_of
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backends.errors import UserError
+from backends.models.arguments import value_of
 from backends.models.presets import PRESETS, all_presets, find
-from backends.runs.arguments import value_of
 from backends.settings import read_settings
 from backends.workspace import Workspace
 

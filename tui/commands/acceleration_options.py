@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from backends.models.acceleration import ACCELERATIONS, RECOMPUTATIONS, accelerated
-from backends.runs.arguments import without
+from backends.models.arguments import without
 
 # The arguments of a preset, with the choices made.
 Accelerate: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]

@@ -17,8 +17,8 @@ from backends.inference.request import Request, complete
 from backends.inference.serving import serve_plan
 from backends.launch.ending import stop_run
 from backends.launch.start import start
+from backends.models.arguments import int_of
 from backends.models.presets import TINY
-from backends.runs.arguments import int_of
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder, dated_name, moment_of

@@ -12,12 +12,12 @@ from backends.errors import UserError
 from backends.launch.facts import measured_throughput
 from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
 from backends.models import presets
+from backends.models.arguments import merge_arguments, value_of
 from backends.models.configuration import read_configuration
 from backends.models.estimate import Estimate, estimate
 from backends.models.flag_checks import split_shares
 from backends.models.layout import check
 from backends.models.layout_checks import Resources
-from backends.runs.arguments import merge_arguments, value_of
 from backends.runs.plan import RunPlan
 from backends.ticks import duration
 from backends.workspace import Workspace
