@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in `path`; None when it is missing, unreadable, not JSON or not an object."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
@@ -64,6 +65,19 @@ def read_json_lines(path: Path, newest: int | None = None) -> Iterator[dict[str,
             continue
         if isinstance(value, dict):
             yield value
+
+
+def existing_parent(folder: Path) -> Path:
+    """`folder`, or the nearest above it that is there, whatever it is."""
+    return next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What the file system of `folder` (there yet or not) still takes from this user; None where it does not say."""
+    try:
+        return shutil.disk_usage(existing_parent(folder)).free
+    except OSError:
+        return None
 
 
 def hold_lock(path: Path) -> bool:

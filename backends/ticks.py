@@ -29,7 +29,7 @@ def number(value: float, *, digits: int = 4) -> str:
 
 
 def compact(value: float) -> str:
-    """A count for a narrow place: 950, 12 k, 1.5 M, 3.2 B."""
+    """A count for a narrow place: 950, 12k, 1.5M, 3.2B."""
     for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
             scaled = value / (1e3 if unit == "k" else limit)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-APPEARANCE = (
-    "tui.appearance"  # its place in the context of click: commands open the application without knowing of it
-)
+# Its place in the context of click: commands open the application without knowing of it.
+APPEARANCE = "tui.appearance"
 DEFAULT_THEME = "mdk-dark"
 NO_COLOUR_THEME = "ansi-dark"  # NO_COLOR alone still leaves greys
 

@@ -39,6 +39,7 @@ def glyphs(ascii_only: bool) -> Glyphs:
     return ASCII if ascii_only else UNICODE
 
 
+# Pairs before what they are made of.
 KEYS = {
     "←→": "left/right",
     "↑": "up",
@@ -49,7 +50,7 @@ KEYS = {
     "⇥": "tab",
     "⇧": "shift+",
     "…": "...",
-}  # pairs before what they are made of
+}
 
 
 def plain_key(display: str) -> str:

@@ -118,9 +118,8 @@ def _complete(args: argparse.Namespace, ranks: int) -> None:
         args.max_position_embeddings = args.seq_length
     if args.lr_decay_iters is None:
         args.lr_decay_iters = args.train_iters
-    if (
-        args.ffn_hidden_size is None
-    ):  # megatron/training/arguments.py rounds SwiGLU's two thirds to multiples of 64
+    # megatron/training/arguments.py rounds SwiGLU's two thirds to multiples of 64.
+    if args.ffn_hidden_size is None:
         two_thirds = int(4 * args.hidden_size * 2 / 3 / 64) * 64
         args.ffn_hidden_size = max(64, two_thirds) if args.swiglu else 4 * args.hidden_size
     multiple = max(1, args.make_vocab_size_divisible_by)

@@ -13,9 +13,8 @@ from typing import Any
 
 from backends.demo.model import Shape
 
-BYTES_PER_PARAMETER = (
-    16  # float32 of weight, gradient and two moments; Megatron-LM's 18 are those of half precision
-)
+# float32 of weight, gradient and two moments; Megatron-LM's 18 are those of half precision.
+BYTES_PER_PARAMETER = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,11 @@ from backends.inference.sse import event_data
 from backends.text import clean, clean_line
 
 DONE = "[DONE]"
+# Owners of models whose defaults cut the distribution unless told not to.
 FULL_SAMPLING = (
     "vllm",
     "llamacpp",
-)  # owners of models whose defaults cut the distribution unless told not to
+)
 
 
 @dataclass(frozen=True, slots=True)

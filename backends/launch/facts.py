@@ -9,14 +9,14 @@ import functools
 import json
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from backends.errors import UserError
+from backends.files import free_bytes
 from backends.launch.mpirun import GPT2_TOKENIZER, vocabulary
 from backends.launch.slurm import shape
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
@@ -95,7 +95,7 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
         datasets=tuple(read_indexed_dataset(workspace.megatron / prefix) for prefix in prefixes),
         vocab_size=_vocab_size(plan, workspace) if megatron else None,
         known_flags=_known_flags(workspace) if megatron else frozenset(),
-        disk_free=_disk_free(Path(plan.save)) if plan.save else None,
+        disk_free=free_bytes(Path(plan.save)) if plan.save else None,
         gpus=gpus if plan.trainer != "demo" and plan.launcher == "mpirun" else None,
         measured=measured_throughput(plan, workspace) if megatron else None,
         tasks=shape(plan, read_settings(workspace.settings).slurm).tasks
@@ -187,24 +187,3 @@ def _of_file(path: Path, read: Callable[[str], T]) -> T | None:
 @functools.lru_cache(maxsize=16)
 def _remembered(path: Path, changed: int, size: int, read: Callable[[str], T]) -> T:
     return read(path.read_text(encoding="utf-8", errors="replace"))
-
-
-def _disk_free(folder: Path) -> int | None:
-    for place in _upwards(folder):
-        try:
-            return shutil.disk_usage(place).free
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return None
-    return None
-
-
-def _upwards(folder: Path) -> Iterator[Path]:
-    yield folder
-    yield from folder.parents
-
-
-def existing_parent(folder: Path) -> Path:
-    """`folder`, or the nearest above it that is there."""
-    return next((place for place in _upwards(folder) if os.path.lexists(place)), folder)

@@ -36,10 +36,11 @@ class Local:
         return problems
 
     def command(self, plan: RunPlan, workspace: Workspace) -> Command:
+        # A folder "backends" in the workspace is none of ours.
         env = {
             "PYTHONSAFEPATH": "1",
             **plan.environment,
-        }  # a folder "backends" in the workspace is none of ours
+        }
         if plan.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, plan.gpus))
         argv = (sys.executable, "-u", "-m", MODULES[plan.kind], *arguments_of(plan))

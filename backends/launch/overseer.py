@@ -161,9 +161,8 @@ class Overseer:
         try:
             yield
         except Exception as error:
-            if (
-                words := f"{what}: {error!r}"
-            ) != self._fault:  # twice a second, for weeks, would fill the disk
+            # Twice a second, for weeks, would fill the disk.
+            if (words := f"{what}: {error!r}") != self._fault:
                 self._state_file.say(words)
             self._fault = words
 

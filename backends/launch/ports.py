@@ -83,10 +83,10 @@ class PortBook:
     def promise(self, port: int, run: Path) -> None:
         path = self.folder / str(port)
         with contextlib.suppress(OSError):
-            path.unlink(
-                missing_ok=True
-            )  # an old one, perhaps of another user, whose file cannot be written to
-            path.write_text(f"{run}\n", encoding="utf-8", errors="surrogateescape")
+            path.unlink(missing_ok=True)  # an old one
+            # The folder is everybody's: a link that somebody has put there in between is not followed.
+            with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(f"{run}\n")
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:

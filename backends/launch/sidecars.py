@@ -22,9 +22,8 @@ from backends.tracking.choice import said_of
 from backends.tracking.place import is_tracked
 from backends.workspace import Workspace
 
-SAMPLER = (
-    "backends.inference.sampler"  # started as a program: inference may use launch, not the other way round
-)
+# Started as a program: inference may use launch, not the other way round.
+SAMPLER = "backends.inference.sampler"
 RESTARTS = 5  # of a companion that fails
 RESTART_PAUSE = 30.0  # s
 
@@ -94,7 +93,7 @@ class Companion:
                 self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # its errors go where the supervisor's go, to supervisor.log
+                stdout=subprocess.DEVNULL,  # its errors go to supervisor.log, as the supervisor's do
                 start_new_session=True,
             )
         except OSError as error:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from backends.launch.facts import Facts, existing_parent
+from backends.files import existing_parent
+from backends.launch.facts import Facts
 from backends.models.arguments import int_of, value_of
 from backends.models.configuration import ArgumentError, read_configuration
 from backends.models.estimate import Estimate, estimate

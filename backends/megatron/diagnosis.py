@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 LogPhase: TypeAlias = Literal["starting", "running", "finished", "stopped", "failed"]
 SURVIVED = frozenset({"rerun"})  # errors that a job may live through
+# What a launcher, or Python for its user, says when it ends the job.
 ENDINGS = frozenset(
     {
         "rank-failed",
@@ -22,10 +23,9 @@ ENDINGS = frozenset(
         "daemon-lost",
         "interrupted",
     }
-)  # what a launcher, or Python for its user, says when it ends the job
-LIVED_ON = (
-    3  # iteration lines after an error that show that the job goes on; ranks in step print one or two at most
 )
+# Iteration lines after an error that show that the job goes on; ranks in step print one or two at most.
+LIVED_ON = 3
 ADVICE = "Iteration lines are printed by the last rank: this may be the log of another node."
 
 

@@ -96,9 +96,8 @@ class ErrorCollector:
         exception = EXCEPTION.match(text)
         if exception is None or not (ENDS_TRACEBACK.search(exception[1]) or find_known(text)):
             return False
-        if text.rstrip(": ") == exception[0].rstrip(
-            ": "
-        ):  # a bare `AssertionError`: its source line says what
+        # A bare `AssertionError`: its source line says what.
+        if text.rstrip(": ") == exception[0].rstrip(": "):
             text = f"{text.rstrip()} {traceback.source}"
         known = find_known(text)
         self._add(known, known.kind if known else exception[1], text, line, rank)

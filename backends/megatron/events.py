@@ -1,4 +1,4 @@
-"""What a log says, as typed values. `parse --json` prints these one object a line (see `to_json`).
+"""What a log says, as typed values. `parse --json` prints these one object a line (see `event_json`).
 
 A million iterations are not a million objects: consecutive iteration lines with the same keys are one
 `IterationBatch` of columns. Every other event is one small object.

@@ -162,9 +162,8 @@ class Follower:
             lines = self._reading.begin_anew()
         self._reading.feed(data)
         if self._history and not self._reading.folder.lines:
-            yield Update(
-                (), self.record, caught_up=False
-            )  # the newest values of a long log do not wait for its lines
+            # The newest values of a long log do not wait for its lines.
+            yield Update((), self.record, caught_up=False)
         lines += self._reading.folder.feed(data)
         yield from self._update(lines, caught_up=len(data) < CHUNK and not self._history, note=note)
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from backends.megatron.events import Value
 
 START = re.compile(r"(?<![\w,])iteration\s+(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
-EPOCH = re.compile(
-    r"epoch \d+, *$"
-)  # NeMo's `Training epoch 0, iteration 0/9 |` counts from 0 and is not Megatron's
-PROSE = re.compile(
-    "[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
-)  # Japanese, Chinese or Korean text that quotes a log
+# NeMo's `Training epoch 0, iteration 0/9 |` counts from 0 and is not Megatron's.
+EPOCH = re.compile(r"epoch \d+, *$")
+# Japanese, Chinese or Korean text that quotes a log.
+PROSE = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)\]\s*$")
 FIELD = re.compile(r"\s*([A-Za-z_][^|:]*?)\s*:\s*(.*?)\s*$")
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(.*)$", re.ASCII)

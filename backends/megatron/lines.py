@@ -8,9 +8,8 @@ from backends.text import clean
 
 LINE_LIMIT = 64 * 1024  # bytes; data set dumps and DDP bucket listings exceed 10 KiB
 CLIPPED = " … [clipped]"
-COLOURS = re.compile(
-    rb"\x1b\[[0-9;]*[mK]"
-)  # whole sequences; where there are others too, only `clean` tells them apart
+# Whole sequences; where there are others too, only `clean` tells them apart.
+COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")
 
 # What launchers put before a line. The group, where there is one, is the rank.
 PREFIX = re.compile(

@@ -27,7 +27,6 @@ from backends.megatron.events import (
     Value,
 )
 from backends.megatron.segment import Segment
-from backends.megatron.segment import seconds_of as seconds_of
 from backends.megatron.series import Curve, Series
 
 Axis: TypeAlias = Literal["iteration", "time", "tokens"]

@@ -163,9 +163,8 @@ class PipeSource:
                 break
             pieces.append(piece)
             size += len(piece)
-            if not self._ready(
-                max(0.0, until - time.monotonic())
-            ):  # a pipe holds 64 KiB: a flood comes in many pieces
+            # A pipe holds 64 KiB: a flood comes in many pieces.
+            if not self._ready(max(0.0, until - time.monotonic())):
                 break
         return b"".join(pieces) or self._end()
 

@@ -20,6 +20,7 @@ import time
 
 BLOCK = 65536  # bytes of a sample of the image
 SAMPLES = 16  # spread evenly from its first block to its last; `node_shell` does the same
+SIOCGIFADDR = 0x8915  # linux/sockios.h: the address of an interface
 GPU_FIELDS = "index,name,memory.total,memory.used,driver_version"
 
 
@@ -85,9 +86,7 @@ def interfaces() -> list[dict[str, object]]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(
-                    probe.fileno(), 0x8915, struct.pack("256s", name.encode()[:15])
-                )  # SIOCGIFADDR
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue
             address = socket.inet_ntoa(answer[20:24])

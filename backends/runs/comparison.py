@@ -156,11 +156,7 @@ def _optimizer(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Differenc
     if None not in precision and precision[0] != precision[1]:
         half = "fp32" not in precision
         message = "The weights are converted." if half else "The optimizer's state has another shape."
-        remedy = (
-            f"Give {_precision_flag(precision[0])}, as before."
-            if precision[0] != "fp32"
-            else "Take the flag away."
-        )
+        remedy = f"Give --{precision[0]}, as before." if precision[0] != "fp32" else "Take the flag away."
         verdict: Verdict = (
             "changes" if half or planned.get("no_load_optim") or planned.get("finetune") else "refused"
         )
@@ -180,10 +176,6 @@ def _precision(values: Mapping[str, Any]) -> str | None:
     if "fp16" not in values and "bf16" not in values:
         return None
     return "bf16" if values.get("bf16") else "fp16" if values.get("fp16") else "fp32"
-
-
-def _precision_flag(precision: str | None) -> str:
-    return f"--{precision}"
 
 
 def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:

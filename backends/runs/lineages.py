@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.files import free_bytes
 from backends.runs.catalog import describe, trained
 from backends.runs.checkpoints import (
     Checkpoint,
@@ -18,7 +19,7 @@ from backends.runs.checkpoints import (
     save_folders,
 )
 from backends.runs.folder import NAME, RunFolder
-from backends.runs.save_forecast import SaveForecast, forecast, free_bytes
+from backends.runs.save_forecast import SaveForecast, forecast
 from backends.runs.save_history import SaveHistory, read_save_history
 from backends.text import clean_line
 from backends.workspace import Workspace

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from backends.runs.checkpoints import Checkpoint
@@ -71,11 +69,3 @@ def forecast(
     remaining = None if train_iters is None else -(-train_iters // interval) - now // interval
     until = None if history.iteration_ms is None else (following - now) * history.iteration_ms / 1000
     return SaveForecast(following, until, seconds, size, free, remaining)
-
-
-def free_bytes(folder: Path) -> int | None:
-    """What the file system of `folder` still takes from this user."""
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None

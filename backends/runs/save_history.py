@@ -29,9 +29,8 @@ class SaveHistory:
     seconds: dict[int, float] = field(default_factory=dict[int, float])
     iteration: int | None = None
     iteration_ms: float | None = None
-    _rows: Sequence[
-        tuple[int, float]
-    ] = ()  # (iteration, loss) of the newest batch, which is told before the saves in it
+    # (iteration, loss) of the newest batch, which is told before the saves in it.
+    _rows: Sequence[tuple[int, float]] = ()
     _saved: int | None = None
 
     def apply(self, events: Iterable[Event]) -> None:

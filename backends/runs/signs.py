@@ -16,9 +16,8 @@ from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, Iter
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
 WORDS = ("address", "nan_alert", "error", "error_kind")  # the facts of `Signs` that are text
-CANCELLED = (
-    "CANCELLED AT"  # Slurm ends the job or a step of it; why follows as "DUE TO …", unless somebody did it
-)
+# Slurm ends the job or a step of it; why follows as "DUE TO …", unless somebody did it.
+CANCELLED = "CANCELLED AT"
 # Words about an end that are no end mark: torch's remark at any exit, a job that was ended, one that found no checkpoint.
 NO_END = ("destroy_process_group", CANCELLED, "exit-on-missing-checkpoint")
 SOMEBODY_CANCELLED = re.compile(rf"\*\*\* JOB \S+ .*{CANCELLED} (?!.*DUE TO )")
@@ -49,9 +48,8 @@ class Signs:
     nan_alert: str | None = None  # the words of a critical alert that no healthy iteration has followed
     interrupted: bool = False  # by somebody, since the newest iteration: ctrl+c, scancel
     error: str | None = None
-    error_kind: str | None = (
-        None  # of the first error since the newest iteration, the cause rather than its consequences
-    )
+    # Of the first error since the newest iteration, the cause rather than its consequences.
+    error_kind: str | None = None
 
     def apply(self, events: Iterable[Event]) -> None:
         for event in events:

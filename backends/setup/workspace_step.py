@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from backends.files import existing_parent
 from backends.models.configuration import read_configuration
 from backends.models.estimate import estimate
 from backends.models.presets import find
@@ -85,13 +86,6 @@ def room_words(free: int) -> str:
     recipe = find(RECIPE)
     size = estimate(read_configuration(recipe.arguments, RECIPE_GPUS)).training.checkpoint_bytes
     return f"a checkpoint of {recipe.name} takes {size / GB:,.0f} GB: room for {free // size or 'none'}"
-
-
-def existing_parent(folder: Path) -> Path:
-    """`folder`, or the nearest folder above it that exists."""
-    while not folder.is_dir() and folder != folder.parent:
-        folder = folder.parent
-    return folder
 
 
 def write_refused(folder: Path) -> str:

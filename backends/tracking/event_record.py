@@ -121,9 +121,8 @@ class Translation:
             plain = ready.get(tag.removesuffix(OVER_SAMPLES))
             if _by_iteration(tag) or plain is None or not plain.steps:
                 continue
-            _split(
-                over, bisect.bisect_left(over.times, plain.times[0])
-            )  # of points that were shown without it
+            # What belongs to points that were shown without it.
+            _split(over, bisect.bisect_left(over.times, plain.times[0]))
             part = _split(over, min(len(plain), len(over)))
             if (
                 part.values == plain.values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from backends.megatron.diagnosis import Diagnosis
-from backends.megatron.record import Record, seconds_of
+from backends.megatron.record import Record
+from backends.megatron.segment import seconds_of
 from tui.widgets.axes import duration
 from tui.widgets.status_line import Headline
 

@@ -46,9 +46,8 @@ class LogBuffer:
         self._lines: dict[int, LogLine] = {}
         self._counts: dict[int, int] = {}
         self._visible: deque[int] = deque()
-        self.dropped = (
-            0  # visible lines dropped at the top so far: what a reader has to add to an old position
-        )
+        # Visible lines dropped at the top so far: what a reader has to add to an old position.
+        self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._visible)

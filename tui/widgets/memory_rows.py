@@ -9,10 +9,11 @@ from backends.megatron.events import Memory
 from tui.widgets.gpu_rows import SHORTEST_BAR, Glyphs, bar
 from tui.widgets.panel import Row
 
+# What is used, of what is taken from the driver.
 PEAKS = (
     ("max allocated", "max reserved"),
     ("allocated", "reserved"),
-)  # what is used, of what is taken from the driver
+)
 
 
 def memory_rows(

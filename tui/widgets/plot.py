@@ -79,9 +79,8 @@ class Plot(Panel):
         self.empty = empty
         self.time_label: Callable[[float, float], str] = axes.clock_label  # of an x, and the step between two
         self.newest: Callable[[str], float | None] = lambda metric: None
-        self.legend: Callable[[Sequence[Line], float | None], Sequence[Span]] | None = (
-            None  # instead of the readings
-        )
+        # Where there is one, it stands instead of the readings.
+        self.legend: Callable[[Sequence[Line], float | None], Sequence[Span]] | None = None
         self._picture = _Picture()
         # What it was drawn from, and its rows.
         self._body: tuple[object, Sequence[Sequence[Span]]] = (None, ())

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from tui.widgets.panel import Span
 
+# By row and column within a cell, as Unicode has them.
 DOTS = (
     (0x01, 0x08),
     (0x02, 0x10),
     (0x04, 0x20),
     (0x40, 0x80),
-)  # by row and column within a cell, as Unicode has them
+)
 BRAILLE = 0x2800
 
 
