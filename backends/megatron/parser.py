@@ -22,10 +22,13 @@ from backends.megatron.timers import TimerForms, TimerTexts
 from backends.megatron.triggers import may_mean_something
 
 BLOCK = 2**20  # bytes read at once, whatever is fed
+PIECE = 2**14  # bytes of it whose lines are looked at together, while the processor's cache holds them
 PATTERNS_KEPT = 8
 ALIKE = 3  # lines of one form that are worth a pattern
 DEPTH = 4  # forms of iteration lines that may interleave in one block
 KNOWN = 20_000  # forms of lines without meaning that are remembered
+LEARNT = 256  # of them, of one block: what never comes again costs less to read than to remember
+LOOK = 16  # lines that are looked at together
 # What may be an iteration line, or begin another attempt.
 BEGINS_ANEW = re.compile(rb"iteration[^|\n]*/[^|\n]*\||world size|\x1b")
 DEPENDENT = (Error, Milestone, IterationBatch)  # events that must not change places with iteration lines
@@ -83,8 +86,8 @@ class Parser:
             yield from self._rows(rows, numbers, 0)
             return
         self._current = None
-        if times := self._flood(block):
-            self.lines += times
+        if lines := self._known_noise(block):
+            self.lines += lines
             return
         lines = BytesIO(block).readlines()
         self.lines += len(lines)
@@ -199,26 +202,37 @@ class Parser:
         known = self._meaningless
         if not self._reader.idle:
             yield 0
-        if len(lines) > 1 and known.issuperset(lines):
-            return
-        forms = BytesIO(b"".join(lines).translate(HEX_TO_0)).readlines()
-        if known.issuperset(forms):
-            return
-        for i in [i for i, form in enumerate(forms) if form not in known]:
-            line, form = lines[i], forms[i]
-            if form in known or line.translate(DIGITS_TO_0) in known:
+        learnt = 0
+        for start in range(0, len(lines), LOOK):
+            some = lines[start : start + LOOK]
+            block = b"".join(some)
+            if learnt >= LEARNT and not may_mean_something(block):
                 continue
-            if may_mean_something(line):
-                yield i
-            else:
-                self._remember(line, form)
+            forms = BytesIO(block.translate(HEX_TO_0)).readlines()
+            if known.issuperset(forms):
+                continue
+            for i, (line, form) in enumerate(zip(some, forms, strict=True)):
+                if form in known or line.translate(DIGITS_TO_0) in known:
+                    continue
+                if may_mean_something(line):
+                    yield start + i
+                elif learnt < LEARNT:
+                    learnt += 1
+                    self._remember(line, form)
 
-    def _flood(self, block: bytes) -> int:
-        """How often `block` says one line that means nothing; 0 when it says anything else."""
+    def _known_noise(self, block: bytes) -> int:
+        """The number of lines in `block` when all of them are known to mean nothing, and nothing is open; else 0."""
+        known = self._meaningless
         line = block[: block.index(b"\n") + 1]
-        times, rest = divmod(len(block), len(line))
-        is_flood = not rest and line in self._meaningless and self._reader.idle and block == line * times
-        return times if is_flood else 0
+        if not self._reader.idle:
+            return 0
+        if line in known:
+            times, rest = divmod(len(block), len(line))
+            if not rest and block == line * times:
+                return times
+            if times := _count_of(block, known):
+                return times
+        return _count_of(block.translate(HEX_TO_0), known) if line.translate(HEX_TO_0) in known else 0
 
     def _remember(self, line: bytes, form: bytes) -> None:
         """`line`, and all lines of its `form`, mean nothing."""
@@ -226,6 +240,16 @@ class Parser:
             if len(self._meaningless) > KNOWN:
                 self._meaningless.clear()
             self._meaningless.update((line, form))
+
+
+def _count_of(block: bytes, known: set[bytes]) -> int:
+    """The number of lines in `block` when all are `known`, else 0."""
+    file, count = BytesIO(block), 0
+    while lines := file.readlines(PIECE):
+        if not known.issuperset(lines):
+            return 0
+        count += len(lines)
+    return count
 
 
 def _restarts(iterations: Sequence[int], start: int, stop: int) -> list[int]:

@@ -10,7 +10,7 @@ import re
 import string
 from collections.abc import Iterable
 
-from backends.megatron.known_errors import KNOWN_ERRORS, TRACEBACK
+from backends.megatron.known_errors import KNOWN_ERRORS
 from backends.megatron.plain_events import RULES
 
 OTHERS = (
@@ -19,10 +19,10 @@ OTHERS = (
     "process name",
     "noticed that process rank",
     "will not load any checkpoints",
+    "recent",  # of a traceback, whose first word is glued to anything, such as the ^C that caused it
 )
-# A traceback is glued to anything, such as the ^C that caused it; names of arguments may be any; an escape sequence may
-# stand in the middle of a word.
-ANYWHERE = (TRACEBACK.encode(), b"...", b"\x1b")
+# Names of arguments may be any; an escape sequence may stand in the middle of a word.
+ANYWHERE = (b"...", b"\x1b")
 LETTERS = string.ascii_letters.encode()
 TO_WORDS = bytes(c + 32 if c in LETTERS[26:] else c if c in LETTERS else 32 for c in range(256))
 DELETED = bytes(c for c in range(32) if c not in b"\t\n\r") + b"\x7f"  # as `text.clean` does
