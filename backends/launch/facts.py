@@ -22,6 +22,8 @@ from backends.launch.slurm import shape
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
 from backends.models.arguments import data_prefixes, value_of
 from backends.models.layout_checks import Resources
+from backends.models.presets import find
+from backends.models.throughput import Throughput
 from backends.runs.catalog import run_folders
 from backends.runs.plan import RunPlan
 from backends.runs.watching import newest_values
@@ -42,14 +44,6 @@ FLAG = re.compile(r"""["'](--[A-Za-z0-9][\w-]*)["']""")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """TFLOP/s a GPU that the run `run` reached with the same model and layout."""
-
-    throughput: float
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """None: not known. `gpus` is () where the driver names none, None where nobody asked or nobody answered."""
 
@@ -58,7 +52,7 @@ class Facts:
     known_flags: frozenset[str] = frozenset()
     disk_free: int | None = None  # bytes, where the plan saves
     gpus: tuple[GpuReading, ...] | None = None
-    measured: Measured | None = None
+    measured: Throughput | None = None  # by an earlier run, or as the preset says
     tasks: int | None = None  # processes of a node, where a batch system gives the nodes
 
     def resources(self, plan: RunPlan) -> Resources:
@@ -79,6 +73,10 @@ class Facts:
             known_flags=self.known_flags,
         )
 
+    def gpu_name(self, plan: RunPlan) -> str | None:
+        """What the driver calls the GPUs of the plan, where it is known."""
+        return next((gpu.name for gpu in self.chosen(plan) if gpu.name), None)
+
     def chosen(self, plan: RunPlan) -> tuple[GpuReading, ...]:
         """The GPUs of this machine that the plan would use; the first ones when it names none."""
         here = () if self.tasks else self.gpus or ()
@@ -97,7 +95,7 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
         known_flags=_known_flags(workspace) if megatron else frozenset(),
         disk_free=free_bytes(Path(plan.save)) if plan.save else None,
         gpus=gpus if plan.trainer != "demo" and plan.launcher == "mpirun" else None,
-        measured=measured_throughput(plan, workspace) if megatron else None,
+        measured=known_throughput(plan, workspace) if megatron else None,
         tasks=shape(plan, read_settings(workspace.settings).slurm).tasks
         if plan.launcher == "slurm"
         else None,
@@ -134,7 +132,20 @@ def visible(gpus: tuple[GpuReading, ...], devices: str) -> tuple[GpuReading, ...
     return tuple(gpu for gpu in gpus if str(gpu.index) in words)
 
 
-def measured_throughput(plan: RunPlan, workspace: Workspace) -> Measured | None:
+def known_throughput(plan: RunPlan, workspace: Workspace) -> Throughput | None:
+    """As an earlier run with the same model and layout had it, else as its preset says."""
+    if (measured := measured_throughput(plan, workspace)) is not None:
+        return measured
+    try:
+        preset = find(plan.preset, workspace)
+    except UserError:  # its preset is gone
+        return None
+    if preset.throughput is None:
+        return None
+    return Throughput(preset.throughput, f"as the preset {preset.name} says")
+
+
+def measured_throughput(plan: RunPlan, workspace: Workspace) -> Throughput | None:
     """The last that the newest run with the same model and layout printed."""
     wanted = _speed_of(plan)
     for folder in islice(run_folders(workspace), EARLIER):
@@ -145,7 +156,7 @@ def measured_throughput(plan: RunPlan, workspace: Workspace) -> Measured | None:
         if earlier.kind == "train" and earlier.trainer == plan.trainer and _speed_of(earlier) == wanted:
             value = newest_values(folder.log).get(THROUGHPUT)
             if value and value > 0:
-                return Measured(value, folder.name)
+                return Throughput(value, f"as {folder.name} had it")
     return None
 
 

@@ -13,6 +13,7 @@ from backends.models.configuration import ArgumentError, read_configuration
 from backends.models.estimate import Estimate, estimate
 from backends.models.flag_checks import split_shares
 from backends.models.problem import Problem
+from backends.models.throughput import PEAKS, assumed_throughput, kind_of
 from backends.runs.plan import RunPlan
 from backends.telemetry.readings import GpuReading
 
@@ -34,7 +35,7 @@ def estimate_of(plan: RunPlan, facts: Facts) -> Estimate | None:
         config,
         data_tokens=resources.data_tokens,
         train_split=split_shares(value_of(plan.arguments, "--split"))[0],
-        throughput=facts.measured.throughput if facts.measured else None,
+        throughput=facts.measured or assumed_throughput(config, facts.gpu_name(plan)),
     )
 
 
@@ -99,7 +100,15 @@ def _check_gpus(plan: RunPlan, facts: Facts, here: Sequence[GpuReading]) -> Iter
             "error", "gpus", f"{said}; this machine has {len(there)}.", f"Take {_listed(there)}.", fix
         )
         return
+    yield from _check_precision(plan, facts)
     yield from _check_in_use(plan, facts, here)
+
+
+def _check_precision(plan: RunPlan, facts: Facts) -> Iterator[Problem]:
+    kind = kind_of(facts.gpu_name(plan))
+    if kind is not None and PEAKS[kind].fp8 is None and value_of(plan.arguments, "--fp8-format") is not None:
+        message = f"{kind} has no FP8: Transformer Engine refuses to start."
+        yield Problem("error", "--fp8-format", message, "Leave FP8 out.", {"--fp8-format": None})
 
 
 def _check_in_use(plan: RunPlan, facts: Facts, here: Sequence[GpuReading]) -> Iterator[Problem]:

@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.models.configuration import Configuration
+from backends.models.throughput import Throughput, assumed_throughput
 
 MEBIBYTE = 1024 * 1024
-# Model TFLOP/s a GPU, for a time without a measurement: FP8 as the tutorial's 7B recipe ran on its 8 GPUs, half
-# precision as one half of it, full precision by the share of what such GPUs do in TF32.
-ASSUMED_THROUGHPUT = {"fp8": 800.0, "half": 400.0, "full": 150.0}
-# Full recomputation runs the forward pass, a third of the work, once more, which Megatron's count leaves out.
-FULL_RECOMPUTATION = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,7 @@ class Training:
     epochs: float | None  # passes over the training split
     seconds_per_iteration: float
     seconds: float | None  # without evaluation and saving
-    throughput: float  # TFLOP/s/GPU that the time was reckoned with
-    throughput_measured: bool
+    throughput: Throughput  # that the time was reckoned with
     checkpoint_bytes: int
     checkpoints: int | None
     disk_bytes: int | None  # all checkpoints of the run
@@ -92,8 +87,9 @@ class Estimate:
                 "epochs": t.epochs,
                 "seconds_per_iteration": t.seconds_per_iteration,
                 "seconds": t.seconds,
-                "throughput": t.throughput,
-                "throughput_measured": t.throughput_measured,
+                "throughput": t.throughput.value,
+                "throughput_measured": t.throughput.measured,
+                "throughput_source": t.throughput.source,
                 "checkpoint_bytes": t.checkpoint_bytes,
                 "checkpoints": t.checkpoints,
                 "disk_bytes": t.disk_bytes,
@@ -106,10 +102,9 @@ def estimate(
     *,
     data_tokens: int | None = None,
     train_split: float = 1.0,
-    throughput: float | None = None,
+    throughput: Throughput | None = None,
 ) -> Estimate:
-    """All of it. `data_tokens` is the size of the data set, of which the share `train_split` is trained on;
-    `throughput` a measured TFLOP/s a GPU."""
+    """All of it. `data_tokens` is the size of the data set, of which the share `train_split` is trained on."""
     counts = count_parameters(config)
     return Estimate(
         counts,
@@ -209,19 +204,13 @@ def checkpoint_bytes(config: Configuration, counts: Parameters) -> int:
     return counts.total * (14 if config.half_precision else 12)
 
 
-def assumed_throughput(config: Configuration) -> float:
-    """TFLOP/s a GPU, where none was measured."""
-    speed = ASSUMED_THROUGHPUT["fp8" if config.fp8 else "half" if config.half_precision else "full"]
-    return speed * (FULL_RECOMPUTATION if config.recompute_granularity == "full" else 1.0)
-
-
 def estimate_training(
     config: Configuration,
     counts: Parameters,
     *,
     data_tokens: int | None = None,
     train_split: float = 1.0,
-    throughput: float | None = None,
+    throughput: Throughput | None = None,
 ) -> Training:
     """Tokens, epochs, time and disk of the planned iterations."""
     per_iteration = config.global_batch_size * config.seq_length
@@ -229,7 +218,7 @@ def estimate_training(
     tokens = per_iteration * iterations if iterations else None
     to_train_on = (data_tokens or 0) * train_split
     speed = throughput or assumed_throughput(config)
-    seconds = flops_per_iteration(config) / (speed * 1e12 * config.world_size)
+    seconds = flops_per_iteration(config) / (speed.value * 1e12 * config.world_size)
     size = checkpoint_bytes(config, counts)
     # Megatron saves after the last iteration as well.
     saves = math.ceil(iterations / config.save_interval) if iterations and config.save_interval else None
@@ -240,7 +229,6 @@ def estimate_training(
         seconds_per_iteration=seconds,
         seconds=seconds * iterations if iterations else None,
         throughput=speed,
-        throughput_measured=throughput is not None,
         checkpoint_bytes=size,
         checkpoints=saves,
         disk_bytes=saves * size if saves is not None else None,

@@ -87,3 +87,5 @@ MEGATRON_PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 # Where all GPUs of a machine would be too many for the batch.
 GPUS: Mapping[str, int] = {"smoke": 1}
+# TFLOP/s a GPU, as measured: so small a model is far from any share of a GPU's peak (one H200, the log named above).
+THROUGHPUTS: Mapping[str, float] = {"smoke": 17.0}

@@ -7,11 +7,13 @@ Users' own are in TOML: `[preset.NAME]` in mdk.toml, or a file presets/NAME.toml
     arguments = "--seq-length 8192 --max-position-embeddings 8192"
     # or a table, where false takes a flag of the base away:  arguments = { seq-length = 8192, fp8-format = false }
     gpus = 4                        # when nothing else is said; default: all
+    throughput = 650                # TFLOP/s a GPU as measured, for the time of an estimate
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -22,12 +24,12 @@ from typing import Any, Literal, cast
 from backends.errors import UserError
 from backends.models.arguments import group_arguments
 from backends.models.layout import apply_fix
-from backends.models.megatron_presets import GPUS, MEGATRON_PRESETS
+from backends.models.megatron_presets import GPUS, MEGATRON_PRESETS, THROUGHPUTS
 from backends.models.problem import Fix
 from backends.settings import PRESET_SECTION, read_tables
 from backends.workspace import Workspace
 
-KEYS = ("arguments", "base", "gpus", "title", "trainer")
+KEYS = ("arguments", "base", "gpus", "throughput", "title", "trainer")
 TRAINERS = ("demo", "megatron")
 NAME = re.compile(r"[\w][\w.\-]*")
 FOLDER = "presets"
@@ -41,6 +43,7 @@ class Preset:
     arguments: tuple[str, ...]
     gpus: int | None = None  # when nothing else is said; None: all that there are
     source: str | None = None  # the file that a user wrote it in
+    throughput: float | None = None  # TFLOP/s a GPU, where somebody measured it
 
 
 # About a minute on one core, the first checkpoint after some seconds; the batch can be shared by two ranks.
@@ -54,7 +57,7 @@ TINY = Preset("tiny", "a tiny GPT on the CPU, trained on Python's own help", "de
 PRESETS: dict[str, Preset] = {
     TINY.name: TINY,
     **{
-        name: Preset(name, title, "megatron", arguments, GPUS.get(name))
+        name: Preset(name, title, "megatron", arguments, GPUS.get(name), throughput=THROUGHPUTS.get(name))
         for name, (title, arguments) in MEGATRON_PRESETS.items()
     },
 }
@@ -143,6 +146,9 @@ def _preset(name: str, table: _Table, base: Preset | None) -> Preset:
     gpus = _value(table, "gpus", int, "a whole number above 0")
     if gpus is not None and gpus < 1:
         raise UserError(f"{table.where}: gpus must be a whole number above 0, not {gpus}.", status=2)
+    throughput = _value(table, "throughput", (int, float), "a number of TFLOP/s above 0")
+    if throughput is not None and not 0 < throughput < math.inf:
+        raise UserError(f"{table.where}: throughput must be above 0, not {throughput}.", status=2)
     return Preset(
         name,
         _value(table, "title", str, "a text") or (f"{base.title}, changed" if base else name),
@@ -150,10 +156,11 @@ def _preset(name: str, table: _Table, base: Preset | None) -> Preset:
         apply_fix(base.arguments if base else (), _fix(table)),
         gpus if gpus is not None else base.gpus if base else None,
         str(table.source),
+        throughput if throughput is not None else base.throughput if base else None,
     )
 
 
-def _value(table: _Table, key: str, kind: type[Any], words: str) -> Any:
+def _value(table: _Table, key: str, kind: type[Any] | tuple[type[Any], ...], words: str) -> Any:
     value = table.values.get(key)
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
         return value

@@ -146,7 +146,7 @@ def test_an_earlier_run_says_how_fast_it_is(site: Any, first: RunFolder) -> None
     from backends.launch.facts import measured_throughput
 
     measured = measured_throughput(first.plan(), site.workspace)
-    assert measured is not None and measured.throughput > 0
+    assert measured is not None and measured.value > 0
     assert newest_values(first.log)
 
 

@@ -25,11 +25,13 @@ def test_the_tutorials_recipe_has_megatrons_figures() -> None:
     assert round(told["parameters"]["most_loaded_shard"] / 1e9, 4) == 6.4367
     text = said("estimate", "--preset", "gpt3-7b", "--gpus", "16")
     assert "6.44 billion: 6.02 in transformer layers, 0.41 in embedding layers" in text
-    assert "weight and optimizer 41434.72 MB" in text and "(assumed)" in text
+    assert "weight and optimizer 41434.72 MB" in text and "(assumed: 40 % of the FP8 peak of H100)" in text
+    slower = said("estimate", "--preset", "gpt3-7b", "--gpus", "16", "--gpu", "a100")
+    assert "(assumed: 40 % of the half-precision peak of A100)" in slower
 
 
 def test_small_amounts_are_told_in_small_units() -> None:
-    text = said("estimate", "--preset", "smoke", "--gpus", "1")
+    text = said("estimate", "--preset", "smoke", "--gpus", "1", "--throughput", "400")
     assert "3.28 million in all" in text and " ms an iteration" in text
     assert "0.00" not in text and "0.0 days" not in text
 

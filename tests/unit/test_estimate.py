@@ -16,8 +16,11 @@ import pytest
 
 from backends.models.configuration import ArgumentError, Configuration, read_configuration
 from backends.models.estimate import count_parameters, estimate, flops_per_iteration
+from backends.models.layout import apply_fix
+from backends.models.throughput import Throughput, assumed_throughput
 
 CLONE = Path(os.environ.get("MDK_MEGATRON") or Path(__file__).parents[2] / "third_party" / "Megatron-LM")
+LOGS = Path(__file__).parents[1] / "data" / "logs"
 RECIPE = shlex.split(
     "--num-layers 30 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 "
     "--swiglu --untie-embeddings-and-output-weights --micro-batch-size 2 --global-batch-size 1024 --fp16 "
@@ -62,22 +65,48 @@ def test_attention_without_fused_kernels_keeps_its_scores() -> None:
 
 def test_tokens_epochs_disk_and_time() -> None:
     training = estimate(
-        read_configuration(RECIPE, 8), data_tokens=1_000_000_000, train_split=0.949, throughput=879.9
+        read_configuration(RECIPE, 8),
+        data_tokens=1_000_000_000,
+        train_split=0.949,
+        throughput=Throughput(879.9, "as given"),
     ).training
     assert training.tokens_per_iteration == 1024 * 4096
     assert training.epochs == pytest.approx(1024 * 4096 * 500_000 / 0.949e9)
     assert training.checkpoints == 50
     assert training.disk_bytes == 50 * 14 * 6_436_659_200
-    assert training.throughput_measured and training.seconds == pytest.approx(
+    assert training.throughput.measured and training.seconds == pytest.approx(
         500_000 * training.seconds_per_iteration
     )
 
 
-def test_time_agrees_with_the_tutorials_log() -> None:
-    # Its throughput and its milliseconds go together at sequence 2048: the log is older than the recipe's 4096.
-    config = read_configuration([*RECIPE, "--seq-length", "2048"], 8)
-    training = estimate(config, throughput=879.9).training
-    assert training.seconds_per_iteration == pytest.approx(12.0363, rel=1e-3)
+@pytest.mark.parametrize(
+    ("log", "gpus", "sequence"), [("tutorial-1node.log", 8, 2048), ("tutorial-2node.log", 16, 4096)]
+)
+def test_time_agrees_with_the_tutorials_logs(log: str, gpus: int, sequence: int) -> None:
+    # Both name the same recipe; the throughput and the milliseconds of the first go together at sequence 2048 only.
+    text = (LOGS / log).read_text()
+    pairs = re.findall(r"iteration \(ms\): ([\d.]+) \| throughput per GPU \(TFLOP/s/GPU\): ([\d.]+)", text)
+    assert len(pairs) == 10
+    config = read_configuration([*RECIPE, "--seq-length", str(sequence)], gpus)
+    for milliseconds, teraflops in pairs:
+        training = estimate(config, throughput=Throughput(float(teraflops), "as logged")).training
+        assert training.seconds_per_iteration * 1000 == pytest.approx(float(milliseconds), rel=1e-3)
+
+
+def test_an_assumed_throughput_says_what_it_assumes() -> None:
+    fp8, half = (
+        read_configuration(RECIPE, 8),
+        read_configuration(apply_fix(RECIPE, {"--fp8-format": None}), 8),
+    )
+    assert assumed_throughput(fp8).words == "792 TFLOP/s a GPU (assumed: 40 % of the FP8 peak of H100)"
+    on_a100 = assumed_throughput(fp8, "NVIDIA A100-SXM4-80GB")  # which has no FP8
+    assert on_a100.words == "125 TFLOP/s a GPU (assumed: 40 % of the half-precision peak of A100)"
+    assert assumed_throughput(half, "NVIDIA H100 PCIe").value == pytest.approx(302.4)
+    assert assumed_throughput(half, "NVIDIA of tomorrow") == assumed_throughput(half, None)
+    again = read_configuration([*RECIPE, "--recompute-granularity", "full"], 8)
+    assert "less the recomputation" in assumed_throughput(again).source
+    # The tutorial's own 16 GPUs at the recipe's sequence, within the share that was assumed.
+    assert assumed_throughput(fp8).value == pytest.approx(801.7, rel=0.02)
 
 
 def test_the_last_of_equal_flags_wins_and_an_unreadable_one_is_named() -> None:

@@ -17,6 +17,7 @@ from backends.models.flag_checks import split_counts, split_shares
 from backends.models.layout import Resources, apply_fix, check
 from backends.models.presets import find
 from backends.models.problem import Problem
+from backends.models.throughput import Throughput
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.telemetry.readings import GpuProcess, GpuReading
@@ -93,6 +94,17 @@ def test_memory_is_held_against_the_gpus_that_are_chosen(workspace: Workspace) -
     assert facts.resources(chosen).gpu_memory == 141 * GIB
 
 
+def test_fp8_on_a_gpu_without_it_and_what_such_a_gpu_takes(workspace: Workspace) -> None:
+    here = tuple(dataclasses.replace(gpu, name="NVIDIA A100-SXM4-80GB") for gpu in gpus(*[0] * 8))
+    facts, plan = Facts(gpus=here), planned(workspace)
+    (problem,) = check_site(plan, facts)
+    assert problem.severity == "error" and "A100 has no FP8" in problem.message and problem.fix
+    mended = planned(workspace, arguments=apply_fix(RECIPE, problem.fix))
+    assert list(check_site(mended, facts)) == []
+    result = estimate_of(mended, facts)
+    assert result and "peak of A100" in result.training.throughput.source
+
+
 def test_checkpoints_that_fill_the_disk(workspace: Workspace) -> None:
     """50 of 84 GB each; with 500 GiB free five of them fit."""
     (problem,) = check_site(planned(workspace), Facts(disk_free=500 * GIB))
@@ -154,9 +166,9 @@ def test_earlier_runs_of_the_same_model_say_how_fast_it_is(workspace: Workspace)
         run.log.write_text(text)
     plan = planned(workspace, arguments=(*SMOKE, "--train-iters", "400"), processes=1)
     facts = gather(plan, workspace)
-    assert facts.measured and (facts.measured.throughput, facts.measured.run) == (55.5, "2026-11-30/05-00-02")
+    assert facts.measured == Throughput(55.5, "as 2026-11-30/05-00-02 had it")
     result = estimate_of(plan, facts)
-    assert result and result.training.throughput_measured and result.training.throughput == 55.5
+    assert result and result.training.throughput == facts.measured
     other = planned(workspace, arguments=apply_fix(SMOKE, {"--num-layers": ("12",)}))
     assert gather(other, workspace).measured is None
 

@@ -20,7 +20,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 def test_a_preset_starts_from_another_and_changes_it(workspace: Workspace) -> None:
     workspace.settings.write_text(
-        '[preset.long]\nbase = "gpt3-7b"\ntitle = "7B, longer"\ngpus = 4\n'
+        '[preset.long]\nbase = "gpt3-7b"\ntitle = "7B, longer"\ngpus = 4\nthroughput = 650\n'
         "arguments = { seq-length = 8192, fp8-format = false, bf16 = true, fp16 = false, adam-beta2 = 0.98 }\n"
         '[preset.longer]\nbase = "long"\narguments = "--seq-length 16384  # a comment"\n'
     )
@@ -34,6 +34,7 @@ def test_a_preset_starts_from_another_and_changes_it(workspace: Workspace) -> No
     assert value_of(long.arguments, "--adam-beta2") == "0.98"
     assert value_of(long.arguments, "--num-layers") == value_of(PRESETS["gpt3-7b"].arguments, "--num-layers")
     assert (longer.title, longer.gpus, longer.source) == ("7B, longer, changed", 4, str(workspace.settings))
+    assert longer.throughput == 650
     assert read_settings(workspace.settings)  # which has other sections to read
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.launch.facts import measured_throughput
+from backends.launch.facts import known_throughput
 from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
 from backends.models import presets
 from backends.models.arguments import merge_arguments, value_of
@@ -18,6 +18,7 @@ from backends.models.estimate import Estimate, estimate
 from backends.models.flag_checks import split_shares
 from backends.models.layout import check
 from backends.models.layout_checks import Resources
+from backends.models.throughput import PEAKS, Throughput, assumed_throughput
 from backends.runs.plan import RunPlan
 from backends.ticks import duration
 from backends.workspace import Workspace
@@ -37,7 +38,13 @@ GIB = 2**30
     "--throughput",
     type=click.FloatRange(min=0, min_open=True),
     metavar="TFLOPS",
-    help="Measured, a GPU (default: as an earlier run of the same model had it, else assumed).",
+    help="Measured, a GPU (default: as an earlier run of the same model or the preset has it, else assumed).",
+)
+@click.option(
+    "--gpu",
+    "gpu_name",
+    type=click.Choice(list(PEAKS), case_sensitive=False),
+    help="Which GPU, for an assumed throughput (default: H100).",
 )
 @click.option("--data", type=click.Path(path_type=Path), metavar="PREFIX", help="Data to count epochs of.")
 @acceleration_options
@@ -50,6 +57,7 @@ def command(
     gpus: int,
     gpu_memory: float | None,
     throughput: float | None,
+    gpu_name: str | None,
     data: Path | None,
     accelerate: Accelerate,
     as_json: bool,
@@ -62,16 +70,18 @@ def command(
             f"{preset.name} is the demo's and fits any machine.", "Name one of `mdk-tui presets`."
         )
     words = merge_arguments(accelerate(preset.arguments), arguments)
-    earlier = measured_throughput(RunPlan("train", "megatron", arguments=words), workspace)
+    known = known_throughput(RunPlan("train", "megatron", arguments=words, preset=preset.name), workspace)
+    config = read_configuration(words, gpus)
     resources = Resources(gpus, int(gpu_memory * GIB) if gpu_memory else None)
     if data is not None:
         resources = _with_data(resources, data)
     found = check(words, resources)
     result = estimate(
-        read_configuration(words, gpus),
+        config,
         data_tokens=resources.data_tokens,
         train_split=split_shares(value_of(words, "--split"))[0],
-        throughput=throughput or (earlier.throughput if earlier else None),
+        throughput=(Throughput(throughput, "as given") if throughput else known)
+        or assumed_throughput(config, gpu_name),
     )
     if as_json:
         problems = [problem.as_json() for problem in found]
@@ -97,7 +107,6 @@ def _with_data(resources: Resources, prefix: Path) -> Resources:
 def lines(result: Estimate) -> list[str]:
     """The estimate for people; what is not known is left out."""
     counts, memory, training = result.parameters, result.memory, result.training
-    told = "measured" if training.throughput_measured else "assumed"
     rows: dict[str, str | None] = {
         "parameters": f"{counts.total / 1e9:.2f} billion: {counts.transformer / 1e9:.2f} in transformer layers, "
         f"{counts.embedding / 1e9:.2f} in embedding layers",
@@ -111,7 +120,7 @@ def lines(result: Estimate) -> list[str]:
         + (f", {training.epochs:,.2f} epochs" if training.epochs else ""),
         "time": f"{_seconds(training.seconds_per_iteration)} an iteration"
         + (f", {_long(training.seconds)} in all" if training.seconds else "")
-        + f" at {training.throughput:g} TFLOP/s a GPU ({told})",
+        + f" at {training.throughput.words}",
         "checkpoint": f"{training.checkpoint_bytes / GIB:.1f} GiB",
         "disk": f"{training.disk_bytes / GIB:,.1f} GiB for {training.checkpoints} checkpoints"
         if training.disk_bytes

@@ -104,9 +104,9 @@ def _rows(outlook: Outlook, found: Estimate, now: datetime) -> list[tuple[str, s
         disk += f"; {training.checkpoints} take {training.disk_bytes / GIB:,.0f}"
         disk += f" of {facts.disk_free / GIB:,.0f} GiB free" if facts.disk_free is not None else " GiB"
     rows.append(("checkpoint", disk))
-    told = f"as {facts.measured.run} had it" if facts.measured else "assumed"
-    speed = f"{training.seconds_per_iteration:.2f} s an iteration at {training.throughput:g} TFLOP/s a GPU ({told})"
-    rows.append(("speed", speed))
+    rows.append(
+        ("speed", f"{training.seconds_per_iteration:.2f} s an iteration at {training.throughput.words}")
+    )
     if training.seconds is not None:
         left = timedelta(seconds=min(training.seconds, FAR.total_seconds()))
         end = f" ({now + left:%Y-%m-%d %H:%M})" if left < FAR else ""
