@@ -5,16 +5,20 @@ Success is only a reply that is an object with "text": most refusals come as HTT
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from backends.inference.exchange import Exchange, Reply, base_url
 from backends.inference.refusals import refusal
 from backends.inference.request import WAIT, Answered, Completion, Request, Token, cut_at_stop
+from backends.inference.spelling import HALF, tokens_before
 from backends.text import clean
 
 PLACE = "/api"
+MARK, LONGEST_MARK = re.compile(r"<[^<>\s]+>"), 32  # what begins a document: "<s>", "<|begin_of_text|>"
+BLANK, BYTE = "\u2581", re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class MegatronClient:
@@ -36,7 +40,11 @@ class MegatronClient:
         """The tokens of `text` behind the mark that begins a document (add_BOS), so the first is scored too."""
         body = {"prompts": [text], "tokens_to_generate": 0, "logprobs": True, "add_BOS": True, "no_log": True}
         reply = self._http.ask("PUT", PLACE, body)
-        return read_reply(Request(text), reply, 0.0).tokens[1:]
+        _, *tokens = read_reply(Request(text), reply, 0.0).tokens or (None,)
+        own = (
+            MARK.fullmatch(tokens[0].text) if tokens else None
+        )  # Llama's tokenizers put one of their own behind it
+        return tuple(tokens[1:] if own and not text.startswith(own[0]) else tokens)
 
 
 def body_of(request: Request) -> dict[str, Any]:
@@ -75,40 +83,52 @@ def read_reply(request: Request, reply: Reply, seconds: float) -> Completion:
 
 
 def _completion(request: Request, text: str, reply: dict[str, Any], seconds: float) -> Completion:
-    tokens = _tokens(_first_list(reply.get("segments")) or [], _first_list(reply.get("logprobs")))
-    whole = text[len(request.prompt) :] if text.startswith(request.prompt) else text
-    made = _generated(tokens, clean(whole))
-    continuation = cut_at_stop(whole, request.stop)
-    kept = text[: len(text) - len(whole) + len(continuation)]
-    cut = len(continuation) < len(whole)
+    tokens = _tokens(text, _first_list(reply.get("segments")) or [], _first_list(reply.get("logprobs")))
+    begin = _begin(text, request.prompt, tokens)
+    continuation = cut_at_stop(text[begin:], request.stop)
+    # Without an end before its time all tokens that were asked for are made.
+    before = tokens_before(tokens, clean(text), len(clean(text[:begin])), len(tokens) - request.tokens)
     return Completion(
         prompt=request.prompt,
-        text=clean(kept),
+        text=clean(request.prompt + continuation if begin else continuation),
         continuation=clean(continuation),
         tokens=tokens,
         seconds=seconds,
-        of_prompt=len(tokens) - made,
-        generated=made or None,
-        cut=cut,
+        of_prompt=before,
+        generated=len(tokens) - before or None,
+        cut=len(continuation) < len(text) - begin,
     )
 
 
-def _tokens(segments: list[Any], logprobs: list[Any] | None) -> tuple[Token, ...]:
+def _begin(text: str, prompt: str, tokens: Sequence[Token]) -> int:
+    """Where the continuation begins in `text`; 0 where the prompt is not in it.
+
+    Llama's tokenizers write the mark that begins a document, and drop a blank at the start; after an empty prompt
+    every tokenizer writes one (add_BOS).
+    """
+    if not prompt:
+        return len(tokens[0].text) if tokens and text.startswith(tokens[0].text) else 0
+    known = prompt.lstrip()
+    at = text.find(known, 0, len(known) + LONGEST_MARK)
+    return at + len(known) if at >= 0 else 0
+
+
+def _tokens(text: str, segments: Sequence[Any], logprobs: Sequence[Any] | None) -> tuple[Token, ...]:
     """`logprobs` begin with the second token: nothing comes before the first."""
     numbers: list[float | None] = [None]
     numbers += [value if isinstance(value, float) else None for value in logprobs or []]
     numbers += [None] * (len(segments) - len(numbers))
-    return tuple(Token(clean(str(text)), number) for text, number in zip(segments, numbers, strict=False))
+    spelled = [_spelled(str(segment), text) for segment in segments]
+    return tuple(Token(clean(each), number) for each, number in zip(spelled, numbers, strict=False))
 
 
-def _generated(tokens: tuple[Token, ...], continuation: str) -> int:
-    """How many tokens at the end make up `continuation`: the reply does not say where the prompt ends."""
-    made, rest = 0, len(continuation)
-    for token in reversed(tokens):
-        if rest <= 0:
-            break
-        made, rest = made + 1, rest - len(token.text)
-    return made
+def _spelled(segment: str, text: str) -> str:
+    """SentencePiece has a sign for the blank, and for a byte "<0x0A>"; the text has neither."""
+    if segment in text:
+        return segment
+    if byte := BYTE.fullmatch(segment):
+        return chr(int(byte[1], 16)) if int(byte[1], 16) < 128 else HALF
+    return segment.replace(BLANK, " ")
 
 
 def _first_list(value: Any) -> list[Any] | None:

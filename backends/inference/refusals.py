@@ -53,7 +53,7 @@ def _others(status: int, value: Any, said: str, place: str) -> UserError:
     if status == 500 and place == "/api":
         return UserError(
             "The server failed on this request (HTTP 500).",
-            "core_r0.8.0 without its server fix fails on every one: mdk-tui setup patches, then restart it.",
+            "Its log says why. core_r0.8.0 without its fix fails on every one: mdk-tui setup patches, then restart it.",
         )
     if status not in (200, 400, 404, 405, 422):
         return UserError(

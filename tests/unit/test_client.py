@@ -18,6 +18,7 @@ from backends.errors import UserError
 from backends.inference.exchange import Reply
 from backends.inference.megatron_api import MegatronClient, read_reply
 from backends.inference.request import Completion, Request, TooLongError, complete
+from backends.inference.spelling import pieces
 from tui.cli import cli
 
 
@@ -80,6 +81,28 @@ def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer
 def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
     error = refused(server, answer)
     assert said in error.message and error.remedy
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (400, "prompts argument required"),
+        (400, "max_len is no longer used.  Replace with tokens_to_generate"),
+        (400, "prompts is not a list of strings"),
+        (400, "Maximum number of prompts is 128"),
+        (200, "tokens_to_generate must be an integer greater than or equal to 0"),
+        (200, "tokens_to_generate=0 implies logprobs should be True"),
+        (200, "top_k must be an integer equal to or greater than 0 and less than or equal to 1000"),
+        (200, "top_p must be a positive float less than or equal to 1.0"),
+        (200, "cannot set both top-k and top-p samplings."),
+        (200, "Empty prompts require add_BOS=true"),
+        (200, "random_seed must be a positive integer"),
+        (200, "Overflow when unpacking long long"),  # a seed of 2**70
+    ],
+)
+def test_every_refusal_of_core_r080_is_its_own_sentence(server: TextServer, status: int, words: str) -> None:
+    """As its request handling answered on a CPU: most of them with HTTP 200."""
+    assert refused(server, reply(words, status)).message == f"The server refuses: {words}"
 
 
 def test_what_the_server_says_cannot_reach_the_terminal_as_codes(server: TextServer) -> None:
@@ -176,6 +199,44 @@ def test_tokens_per_second_counts_what_was_generated() -> None:
     assert read(b'{"text": ["xyz"]}').tokens_per_second is None
 
 
+BYTES = ["\ufffd"] * 6  # the first two letters as GPT-2's tokenizer has them, three bytes each
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "segments", "of_prompt", "answer"),
+    [
+        ("日本", "日本の首都", [*BYTES, "の", *BYTES], 6, "の首都"),
+        ("", "<|endoftext|>9Qi", ["<|endoftext|>", "9", "Q", "i"], 1, "9Qi"),
+        ("The", "<|begin_of_text|>The cat", ["<|begin_of_text|>", "The", " cat"], 2, " cat"),
+        (" The", "The cat\n!", ["<s>", "▁The", "▁cat", "<0x0A>", "!"], 2, " cat\n!"),
+        ("a", "a\x1b[0mbc<|endoftext|>", ["a", "\x1b[0m", "b", "c", "<|endoftext|>"], 1, "bc<|endoftext|>"),
+    ],
+)
+def test_where_the_prompt_ends_whatever_the_tokenizer(
+    prompt: str, text: str, segments: list[str], of_prompt: int, answer: str
+) -> None:
+    made = len(segments) - of_prompt
+    value = {"text": [text], "segments": [segments], "logprobs": [[-0.5] * (len(segments) - 1)]}
+    found = read(json.dumps(value).encode(), Request(prompt, tokens=made))
+    assert (found.of_prompt, found.generated, found.continuation) == (of_prompt, made, answer)
+    assert found.text == prompt + answer
+    spelled = list(pieces(found.tokens[found.of_prompt :], found.continuation))
+    assert "".join(piece.text for piece in spelled) == answer
+    assert all(piece.logprob == -0.5 for piece in spelled)
+
+
+def test_letters_that_are_cut_in_parts_at_both_sides_of_the_prompts_end() -> None:
+    value = {"text": ["日本日本"], "segments": [[*BYTES, *BYTES]], "logprobs": [[-0.5] * 11]}
+    found = read(json.dumps(value).encode(), Request("日本", tokens=6))
+    assert (found.of_prompt, found.generated) == (6, 6)
+
+
+def test_tokens_beyond_a_stop_text_are_not_shown(server: TextServer) -> None:
+    server.answer = continuing(" one. two.")
+    found = complete(MegatronClient(server.url), Request("x", stop=(". ",), logprobs=True))
+    assert "".join(piece.text for piece in pieces(found.tokens[1:], found.continuation)) == " one"
+
+
 def test_a_stop_text_ends_the_answer_and_newlines_are_told_to_the_server(server: TextServer) -> None:
     server.answer = continuing(" one. two.")
     found = complete(MegatronClient(server.url), Request("x", stop=(". ", "two")))
@@ -189,6 +250,9 @@ def test_a_text_is_scored_token_by_token_from_the_mark_that_begins_a_document(se
     tokens = MegatronClient(server.url).score("abc")
     assert [(token.text, token.logprob) for token in tokens] == [("a", -0.5), ("b", -0.5), ("c", -0.5)]
     assert (server.asked[-1]["tokens_to_generate"], server.asked[-1]["add_BOS"]) == (0, True)
+    own = {"text": ["<s>ab"], "segments": [["</s>", "<s>", "ab"]], "logprobs": [[-9.0, -0.5]]}
+    server.answer = reply(own)  # Llama's tokenizers put a mark of their own behind it
+    assert [(token.text, token.logprob) for token in MegatronClient(server.url).score("ab")] == [("ab", -0.5)]
     server.answer = reply("Length of prompt + tokens_to_generate longer than allowed")
     with pytest.raises(TooLongError):
         MegatronClient(server.url).score("abc")

@@ -13,7 +13,7 @@ from backends.inference.history import Turn
 from backends.inference.likelihood import likelihood, verdict
 from backends.inference.likelihood import words as likelihood_words
 from backends.inference.parameters import words
-from backends.inference.request import Token
+from backends.inference.spelling import pieces
 from backends.text import clean
 from tui.glyphs import Glyphs
 
@@ -68,21 +68,16 @@ def side_by_side(turns: Sequence[Turn], sign: Glyphs, view: View = "plain") -> l
 
 def _answer(turn: Turn, view: View) -> Iterator[Piece]:
     tokens = turn.answer_tokens
-    if view != "plain" and any(token.logprob is not None for token in tokens):
-        for token in tokens:
-            yield from _token(token, view)
-        return
     said = clean(turn.prompt if turn.scored else turn.continuation)
-    if not said.strip() and not turn.error:  # an answer that cannot be seen looks like none
+    if view != "plain" and any(token.logprob is not None for token in tokens):
+        for piece in pieces(tokens, said):
+            yield piece.text, band(piece.logprob)
+            if view == "numbers" and piece.logprob is not None:
+                yield f"({piece.logprob:.1f})", DIM
+    elif not said.strip() and not turn.error:  # an answer that cannot be seen looks like none
         yield f"\n({len(said)} blanks, nothing else)", ""
     else:
         yield said, ""
-
-
-def _token(token: Token, view: View) -> Iterator[Piece]:
-    yield token.text, band(token.logprob)
-    if view == "numbers" and token.logprob is not None:
-        yield f"({token.logprob:.1f})", DIM
 
 
 def _figures(turn: Turn, sign: Glyphs, view: View) -> Iterator[str]:
