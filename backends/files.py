@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
+import math
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,6 +47,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def as_seconds(value: object) -> float | None:
+    """A finite number from JSON as seconds; anything else is None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    with contextlib.suppress(OverflowError):
+        return float(value) if math.isfinite(value) else None
+    return None
 
 
 def append_json_lines(path: Path, values: Iterable[Any]) -> None:
@@ -83,13 +96,43 @@ def free_bytes(folder: Path) -> int | None:
 def hold_lock(path: Path) -> bool:
     """Take the lock `path` for as long as this process lives; False when another process holds it.
 
-    True too where the file system knows no locks: one watcher too many is better than none.
+    Where the file system knows no locks (Lustre is often mounted so) only processes of this machine are seen.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _lock_file(path)
+    except OSError:
+        return _hold_name(path)
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(descriptor)
         return False
     except OSError:
-        pass
+        os.close(descriptor)
+        return _hold_name(path)
     return True
+
+
+def _lock_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # another user's, who looked after the run
+
+
+def _hold_name(path: Path) -> bool:
+    """A socket's abstract name as the lock: the kernel gives it to one process, and takes it back when that ends."""
+    name = hashlib.sha256(os.fsencode(real(path))).hexdigest()
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(f"\0mdk-tui-{name}")
+    except OSError as error:
+        holder.close()
+        return error.errno != errno.EADDRINUSE
+    holder.detach()  # held until this process ends
+    return True
+
+
+def real(path: Path) -> Path:
+    """`path` with links followed as far as they lead. Never raises, where `Path.resolve` does for links in a circle."""
+    return Path(os.path.realpath(path))

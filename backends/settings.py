@@ -22,6 +22,9 @@ class StopSettings:
     """[stop]"""
 
     limit_minutes: float = 15.0  # a graceful stop may save for so long before TERM and KILL follow
+    hang_minutes: float = (
+        0.0  # a job that says nothing for so long after an error is ended; 0: that is only said
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Plans are made and jobs started in threads; what was started is opened in the mo
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -201,15 +202,34 @@ def call_off(app: MdkApp, info: RunInfo) -> None:
 
 def stop_prospect(workspace: Workspace, folder: RunFolder, info: RunInfo) -> StopProspect:
     """Raises UserError when the plan or the settings cannot be read."""
-    from backends.runs.judgement import withheld
+    from backends.runs.checkpoints import read_tracker
+    from backends.runs.judgement import hanging, withheld
     from backends.runs.signs import Signs
     from backends.settings import read_settings
     from tui.screens.stop import StopProspect
 
     state = folder.state()
-    why = withheld(folder.plan(), state.signs if state else Signs())
-    minutes = read_settings(workspace.settings).stop.limit_minutes
-    return StopProspect(folder.name, info.kind or "train", info.save, info.iteration, minutes, why)
+    signs, plan = state.signs if state else Signs(), folder.plan()
+    settings = read_settings(workspace.settings)
+    return StopProspect(
+        folder.name,
+        info.kind or "train",
+        info.save,
+        info.iteration,
+        settings.stop.limit_minutes,
+        withheld(plan, signs),
+        hangs=hanging(signs, _quiet(folder.log)),
+        saved=read_tracker(Path(plan.save)).iteration if plan.save else None,
+        resumes=settings.resume.automatic > 0,
+    )
+
+
+def _quiet(log: Path) -> float:
+    """s since it last grew; 0 where that is not known."""
+    try:
+        return time.time() - log.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def stop(app: MdkApp, folder: RunFolder, how: StopChoice | None, limit: float) -> None:
@@ -220,10 +240,11 @@ def stop(app: MdkApp, folder: RunFolder, how: StopChoice | None, limit: float) -
         return
 
     def ending() -> RunInfo:
-        *_, last = stop_run(folder, app.workspace, now=how == "now", limit=limit)
+        *_, last = stop_run(folder, app.workspace, now=how == "now", hung=how == "hung", limit=limit)
         return last
 
-    app.tell(f"{folder.name} is asked to {'end now' if how == 'now' else 'save and end'}.")
-    in_background(
-        app, ending, lambda info: app.tell(f"{info.run}: {info.phase}. {info.reason or ''}"), app.tell_failure
-    )
+    def ended(info: RunInfo) -> None:
+        app.tell(" ".join(filter(None, (f"{info.run}: {info.phase}.", info.reason, info.again))))
+
+    app.tell(f"{folder.name} is asked to {'save and end' if how == 'save' else 'end now'}.")
+    in_background(app, ending, ended, app.tell_failure)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.errors import UserError
+from backends.files import real
 from backends.inference import model_flags
 from backends.inference.free_gpus import gpu_readings, roomiest
 from backends.inference.server_title import server_title
@@ -91,7 +92,7 @@ def pinned(workspace: Workspace, save: Path, iteration: int) -> Path:
 
     core_r0.8.0 knows `--ckpt-step` and loads what the tracker names all the same. Raises UserError.
     """
-    place = hashlib.sha256(str(save.resolve()).encode()).hexdigest()[:8]
+    place = hashlib.sha256(str(real(save)).encode()).hexdigest()[:8]
     folder = pinned_folder(workspace.outputs, place, iteration)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from backends.launch.adoption import looked_after
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.folder import RunFolder
 from backends.runs.processes import marked_processes, this_machine
-from backends.runs.requests import DEFAULT_LIMIT, StopWithheld, request_stop
+from backends.runs.requests import DEFAULT_LIMIT, StopRequest, StopWithheld, request_stop
 from backends.workspace import Workspace
 
 POLL = 0.1  # s
@@ -23,17 +23,19 @@ def stop_run(
     *,
     now: bool = False,
     force: bool = False,
+    hung: bool = False,
     limit: float = DEFAULT_LIMIT,
     look: Callable[[RunFolder, Workspace], RunInfo] = looked_after,
 ) -> Iterator[RunInfo]:
-    """Stop a run, or call its automatic resume off: how it does after each change, the end last. `limit`: s to save and exit before TERM and KILL follow.
+    """Stop a run, or call its automatic resume off: how it does after each change, the end last.
 
-    Raises StopWithheld where saving would do harm, UserError when nobody takes the request up. Leaving the iteration
-    early leaves the stop going on.
+    `limit`: s to save and exit before TERM and KILL follow; the other words are those of a `StopRequest`. Raises
+    StopWithheld where saving would do harm, UserError when nobody takes the request up. Leaving the iteration early leaves
+    the stop going on.
     """
     info = look(folder, workspace)
     if not info.over or info.again_due:
-        request_stop(folder, now, force=force, limit=limit)
+        request_stop(folder, StopRequest(now, force, hung, limit))
     asked = time.monotonic()
     shown: RunInfo | None = None
     while not info.over or info.again_due:

@@ -1,4 +1,5 @@
-"""Jobs that would never end by themselves: a launcher that hangs after its ranks, a server that waits in vain."""
+"""Jobs that would never end by themselves: ranks that hang after an error, a launcher that hangs after its ranks, a server
+that waits in vain."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from backends.launch.job import RunningJob
 from backends.models.arguments import value_of
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import read_tracker
+from backends.runs.judgement import hanging
 from backends.runs.plan import RunPlan
 from backends.runs.planning import writers_of
 from backends.runs.processes import PROC, Process
@@ -23,6 +25,7 @@ QUIET = 30.0  # s without a word in the log after which the processes are looked
 QUIET_ELSEWHERE = 15 * 60.0  # s; of ranks on other nodes only the log is seen
 LOOK = 5.0  # s between two looks
 AFTER_END = "Training was done and mpirun hung after it: it was ended."
+AFTER_ERROR = "It hung after an error and was ended: {error}"
 AFTER_RANKS = "All its ranks had ended and mpirun hung after them: it was ended."
 
 
@@ -54,6 +57,18 @@ class HungLauncher:
         return AFTER_END if signs.ended else AFTER_RANKS
 
 
+@dataclass(frozen=True, slots=True)
+class HungRanks:
+    """Ranks that wait for one that has failed hold their GPUs for ever. After `limit` s of silence that is enough."""
+
+    job: RunningJob
+    limit: float
+
+    def look(self, signs: Signs, quiet: float, now: float) -> str | None:
+        error = None if self.job.waits else hanging(signs, quiet, self.limit)
+        return AFTER_ERROR.format(error=error) if error is not None else None
+
+
 @dataclass(slots=True)
 class VainWait:
     """A server that waits for the first checkpoint of a training that has ended without one."""
@@ -83,9 +98,11 @@ def command_name(pid: int, proc: Path = PROC) -> str:
         return ""
 
 
-def endless_of(plan: RunPlan, job: RunningJob, workspace: Workspace) -> list[Endless]:
-    """What to look out for in a run of `plan`."""
-    found: list[Endless] = []
+def endless_of(
+    plan: RunPlan, job: RunningJob, workspace: Workspace, hang_limit: float = 0.0
+) -> list[Endless]:
+    """What to look out for in a run of `plan`. `hang_limit`: s after an error until it is ended; 0: never."""
+    found: list[Endless] = [HungRanks(job, hang_limit)] if hang_limit > 0 else []
     if plan.launcher == "mpirun":
         found.append(HungLauncher(job, bool(plan.hosts), job.processes, command_name))
     if plan.kind == "serve" and plan.load and value_of(plan.arguments, "--wait-for-checkpoint") is not None:

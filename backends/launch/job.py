@@ -79,7 +79,7 @@ class Job:
         return None
 
     def ask_to_save(self) -> None:
-        if self.main is not None:
+        if self.main is not None and is_alive(self.main):  # its number may be another's by now
             with contextlib.suppress(OSError):  # it ended by itself just now
                 self.stop_gracefully(self.main)
 
@@ -108,7 +108,7 @@ class Job:
         written = self.folder.job_exit()
         if written is None and self.wrapper is not None and self.wrapper.returncode is not None:
             code = self.wrapper.returncode
-            return JobExit(code, None) if code > 0 else JobExit(None, -code) if code < 0 else None
+            return JobExit(code, None) if code >= 0 else JobExit(None, -code)
         return written
 
     def processes(self) -> list[Process]:

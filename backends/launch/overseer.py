@@ -16,8 +16,9 @@ from backends.launch.sidecars import Sidecar
 from backends.launch.stopping import Deed, Stop
 from backends.megatron.parser import Parser
 from backends.runs.automatic import Again
+from backends.runs.checkpoints import Iteration
 from backends.runs.folder import RunFolder
-from backends.runs.judgement import ending, not_ready, withheld
+from backends.runs.judgement import ending, hanging, not_ready, starts_silently, withheld
 from backends.runs.plan import RunPlan
 from backends.runs.requests import StopRequest, drop_request, waiting_request
 from backends.runs.signs import SignReader, Signs
@@ -27,6 +28,12 @@ POLL = 0.5  # s
 HEARTBEAT = 10.0  # s between two writings of state.json when nothing happens
 NEWS = 2.0  # s; the iteration in state.json is at most so old
 SWEEP_LIMIT = 5.0  # s between TERM and KILL for what a job leaves behind
+WITHOUT_SAVING = "Stopped on request, without saving."
+UNKILLABLE = (
+    "Its job has ended, but KILL does not end what it left ({pids}): a driver or a disk hangs; see dmesg."
+)
+HUNG = "It hung and was ended on request, without saving."
+HANGS = "It hangs: nothing has followed an error for {minutes} min; its ranks hold their GPUs until it is ended. {error}"
 GUARDS = {
     "train": "It was to resume, but its log says that it starts from random weights: stopped before it could save.",
     "serve": "Its log says that no checkpoint was loaded: answers would come from random weights.",
@@ -92,11 +99,14 @@ class Overseer:
         sidecars: Sequence[Sidecar] = (),
         endless: Sequence[Endless] = (),
         after: Callable[[RunState], Again | None] = lambda final: None,
+        tracked: Iteration | None = None,
     ) -> None:
-        """`after` says, of a run that crashed before these eyes, what its automatic resume is to be."""
+        """`after` says, of a run that crashed before these eyes, what its automatic resume is to be. `tracked`: the
+        iteration that it is to go on from."""
         self._folder, self._plan, self._launcher, self._job = folder, plan, launcher, job
         self._state_file, self._sidecars = state_file, sidecars
         self._endless, self._after = endless, after
+        self._tracked: Iteration | None = tracked
         self._seen_alive = self._reaped = False
         self._grew = time.monotonic()
         self._first = state_file.written
@@ -120,7 +130,7 @@ class Overseer:
         for sidecar in self._sidecars:
             with self._surviving("a sidecar failed at the end"):
                 sidecar.close(final)
-        while not self._state_file.write(final):
+        while not self._state_file.write(final) and self._folder.path.is_dir():
             time.sleep(HEARTBEAT)  # a full disk: someone will make room, and then wants to know the end
         drop_request(self._folder)
 
@@ -137,7 +147,7 @@ class Overseer:
             self._grew = now
         self._obey(waiting_request(self._folder), now)
         guard = GUARDS[self._plan.kind]
-        if self._plan.load and self._signs.random_start and not self._signs.loaded and self._reason != guard:
+        if self._reason != guard and starts_silently(self._plan, self._signs, self._tracked):
             self._begin_stop(guard, graceful=False, limit=0, now=now)
         self._end_the_endless(now)
         if self._stop is None and self._reason and withheld(self._plan, self._signs) is None:
@@ -169,14 +179,15 @@ class Overseer:
     def _obey(self, request: StopRequest | None, now: float) -> None:
         if request is None or request == self._request:
             return
-        why = None if request.now or request.force else withheld(self._plan, self._signs)
+        at_once = request.now or request.hung
+        why = None if at_once or request.force else withheld(self._plan, self._signs)
         if why is not None:
             self._reason = f"The stop was withheld. {why}"
             drop_request(self._folder)
-        elif request.now or self._stop is None:
-            self._request = request
-            graceful = self._plan.kind == "train" and not request.now
-            words = "Stopped on request, without saving." if request.now else "Stopped on request."
+        elif at_once or self._stop is None:
+            self._request, self._reaped = request, request.hung
+            graceful = self._plan.kind == "train" and not at_once
+            words = HUNG if request.hung else WITHOUT_SAVING if request.now else "Stopped on request."
             self._begin_stop(words, graceful=graceful, limit=request.limit, now=now)
 
     def _begin_stop(self, why: str, *, graceful: bool, limit: float, now: float) -> None:
@@ -200,10 +211,14 @@ class Overseer:
     def _sweep(self) -> None:
         """What the job left behind goes too: ranks outlive an mpirun that was killed."""
         began = time.monotonic()
-        while self._job.processes():
-            late = self._stop is not None or time.monotonic() - began > SWEEP_LIMIT
+        while left := self._job.processes():
+            waited = time.monotonic() - began
+            late = self._stop is not None or waited > SWEEP_LIMIT
             self._job.signal_all(signal.SIGKILL if late else signal.SIGTERM)
-            time.sleep(0.05)
+            if waited > 2 * SWEEP_LIMIT:  # a driver or a file system that hangs holds them in the kernel
+                words = UNKILLABLE.format(pids=", ".join(str(process.pid) for process in left[:5]))
+                self._state_file.offer(dataclasses.replace(self._present(time.monotonic()), note=words))
+            time.sleep(0.05 if waited < SWEEP_LIMIT else POLL)
 
     def _present(self, now: float) -> RunState:
         signs = self._signs
@@ -218,10 +233,16 @@ class Overseer:
             iteration=signs.loaded_iteration if self._plan.kind == "serve" else signs.iteration,
             train_iters=signs.train_iters,
             reason=self._reason or (unsure if signs.address else None),
-            note=self._job.note,
+            note=self._job.note or self._hangs(now),
             stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
             signs=dataclasses.replace(signs),
         )
+
+    def _hangs(self, now: float) -> str | None:
+        """That it does, in words."""
+        quiet = now - self._grew
+        error = hanging(self._signs, quiet) if self._stop is None and not self._job.waits else None
+        return HANGS.format(minutes=round(quiet / 60), error=error) if error is not None else None
 
     def _saved_since_stop(self) -> int | None:
         signs = self._signs

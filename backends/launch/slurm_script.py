@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -22,8 +23,12 @@ cd {cwd} || exit 1
 command=({command})
 """
 AGAIN = """\
-# A job that was requeued goes on from its checkpoint.
-[ ! -s {tracker} ] || command=({again})
+# A job that was requeued goes on from its checkpoint, and never writes over those that are there.
+if [ -s {tracker} ]; then
+    command=({again})
+elif compgen -G {saved} >/dev/null; then
+    command=(sh -c {refusal})
+fi
 """
 BODY = """\
 
@@ -68,5 +73,15 @@ def batch_script(
         cwd=shlex.quote(cwd),
         command=shlex.join(command),
     )
-    goes_on = AGAIN.format(tracker=shlex.quote(f"{save}/{TRACKER}"), again=shlex.join(again)) if save else ""
+    goes_on = _goes_on(save, again) if save else ""
     return f"{head}{goes_on}{BODY}{REQUEUE if requeue else ''}{TAIL}"
+
+
+def _goes_on(save: str, again: Sequence[str]) -> str:
+    words = f"mdk-tui: {save} holds checkpoints, but its {TRACKER} names none: not started, since it would begin anew."
+    return AGAIN.format(
+        tracker=shlex.quote(f"{save}/{TRACKER}"),
+        again=shlex.join(again),
+        saved=f"{shlex.quote(glob.escape(save))}'/iter_*'",
+        refusal=shlex.quote(f"echo {shlex.quote(words)} >&2; exit 1"),
+    )

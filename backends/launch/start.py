@@ -22,6 +22,7 @@ from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
+from backends.runs.resuming import check_idle
 from backends.runs.source import applied_patches, git_commit
 from backends.tracking.choice import said_of
 from backends.tracking.handover import with_mlflow_run
@@ -52,6 +53,10 @@ def start(
         owned = with_mlflow_run(owned, folder, workspace, {**environment, **said_of(owned.environment)})
         write_json(folder.plan_file, _with_versions(owned, workspace).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
+        if owned.kind == "train" and owned.save is not None:
+            check_idle(
+                workspace, Path(owned.save), besides=folder
+            )  # after plan.json: of two at once one sees the other
     except OSError as error:
         _discard(folder)
         raise UserError(
@@ -129,7 +134,8 @@ def start_supervisor(
     answer = _answer(reader)
     if answer is None:
         raise UserError(
-            f"The supervisor of {folder.name} did not start.", f"It says why in {folder.supervisor_log}"
+            f"The supervisor of {folder.name} does not say that its job runs.",
+            f"It says why in {folder.supervisor_log}; on a slow disk it may yet start: mdk-tui status {folder.name}",
         )
     if "message" in answer:
         raise UserError(str(answer["message"]), str(answer.get("remedy", "")))

@@ -39,6 +39,8 @@ from backends.runs.state import RunState
 from backends.settings import read_settings
 from backends.workspace import Workspace
 
+RESTARTED = "this machine was restarted meanwhile."
+
 
 def main(arguments: Sequence[str] | None = None, program: Sequence[str] = SUPERVISOR) -> None:
     """`program` starts the supervisor of an automatic resume."""
@@ -98,23 +100,40 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
     me = find_process(os.getpid())
     if state is not None and state.over:
         if state.again is not None and state.again.due:
-            folder.write_state(dataclasses.replace(state, supervisor=me))
+            here = state.machine == this_machine()
+            again = state.again if here else dataclasses.replace(state.again, dropped=RESTARTED)
+            folder.write_state(dataclasses.replace(state, supervisor=me, again=again))
         return None
     if state is None:
+        if (
+            folder.state_file.exists() or folder.log.exists()
+        ):  # a second job would write over what the first one does
+            message = f"{folder.state_file} is damaged, so nobody knows its job."
+            raise UserError(message, f"Its log can still be read: mdk-tui watch {folder.log}")
         first = RunState(supervisor=me, mark=_new_mark(folder), machine=this_machine(), heartbeat=time.time())
         job, first = _start(folder, plan, workspace, dataclasses.replace(first, started=iso(time.time())))
     else:
         first = dataclasses.replace(state, supervisor=me, heartbeat=time.time())
         job, first = _adopt(folder, plan, workspace, first)
+    tracked = read_tracker(Path(plan.load)).iteration if plan.load else None
     state_file = StateFile(folder, first, say)
     state_file.write(first)
     sidecars = sidecars_of(folder, plan, workspace, first, say)
-    endless = endless_of(plan, job, workspace)
+    endless = endless_of(plan, job, workspace, _hang_limit(workspace))
 
     def after(final: RunState) -> Again | None:
         return again_after(final, plan, workspace)
 
-    return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars, endless, after)
+    return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars, endless, after, tracked)
+
+
+def _hang_limit(workspace: Workspace) -> float:
+    """s; a run that is adopted is looked after whatever the settings have become."""
+    try:
+        return 60 * read_settings(workspace.settings).stop.hang_minutes
+    except UserError as error:
+        say(f"settings: {error}")
+        return 0.0
 
 
 def again_after(final: RunState, plan: RunPlan, workspace: Workspace) -> Again | None:

@@ -2,7 +2,7 @@
 
 Run as a file by a bare interpreter: `python -I -S wrapper.py PIPE EXIT_FILE ARGV…`. It imports almost nothing, so that it
 costs a few MB beside a job of weeks. The job's pid goes to the descriptor PIPE; EXIT_FILE gets
-{"exit_code": …, "signal": …, "time": …}.
+{"exit_code": …, "signal": …, "time": …}. Where that cannot be written, whoever waits for the wrapper sees how the job ended.
 """
 
 import os
@@ -41,9 +41,23 @@ def main(arguments: list[str]) -> None:
         else ('"exit_code": null', f'"signal": {-code}')
     )
     text = f'{{{how[0]}, {how[1]}, "time": {time.time():.3f}}}'
-    os.pwrite(descriptor, text.encode(), 0)
-    os.fsync(descriptor)
-    os.rename(temporary, exit_file)  # noqa: PTH104 (pathlib would cost more than all the rest)
+    try:
+        os.pwrite(descriptor, text.encode(), 0)
+        os.fsync(descriptor)
+    except OSError as error:
+        _say(f"{temporary}: {error.strerror}")
+    try:
+        os.rename(temporary, exit_file)  # noqa: PTH104 (pathlib would cost more than all the rest)
+    except OSError as error:
+        _say(f"{exit_file}: {error.strerror}")
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _say(text: str) -> None:
+    try:
+        os.write(2, f"mdk-tui: {text}\n".encode(errors="replace"))
+    except OSError:
+        pass  # output.log is on the same disk
 
 
 def _ignore(number: int, frame: object) -> None:

@@ -17,6 +17,7 @@ from backends.runs.plan import RunPlan
 from backends.runs.signs import Signs
 
 LONGEST_PAUSE = 30 * 60.0  # s
+LATE = 10 * 60.0  # s after its time in which it has come, or never will
 # Errors that come again with the same command, by their kinds in backends/megatron/known_errors.py.
 REPEATING = frozenset({
     "out-of-memory", "duplicate-gpu", "no-master-address", "not-enough-slots", "local-rank", "invalid-device", "no-gpu",
@@ -45,6 +46,10 @@ class Again:
     def due(self) -> bool:
         """Whether it is still to come."""
         return self.run is None and self.dropped is None
+
+    def expected(self, now: float) -> bool:
+        """Whether somebody on another machine may still carry it out."""
+        return self.due and now < self.at + LATE
 
     def words(self) -> str:
         """In one sentence; the time is local."""
@@ -94,7 +99,7 @@ def _why_not(plan: RunPlan, signs: Signs, tracked: Iteration | None, limit: int)
     if signs.error_kind in REPEATING:
         return f"this would come again ({signs.error_kind})."
     if plan.save is None or not isinstance(tracked, int):
-        return "it has saved no checkpoint yet."
+        return "there is no checkpoint that its tracker file names."
     if signs.iteration is None:
         return "it ended before its first iteration, and would again."
     if plan.train_iters is not None and tracked >= plan.train_iters:

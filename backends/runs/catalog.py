@@ -98,6 +98,7 @@ def describe(folder: RunFolder) -> RunInfo:
     else:
         observation = observation_of(folder, state)
     kind = plan.kind if plan else None
+    again = state.again if state.again and (observation.orphaned or _expected(state)) else None
     return RunInfo(
         run=folder.name,
         path=folder.path,
@@ -121,8 +122,13 @@ def describe(folder: RunFolder) -> RunInfo:
         orphaned=observation.orphaned,
         slurm_job=folder.batch_job(),
         again=clean_line(state.again.words()) if state.again else None,
-        again_due=state.again is not None and state.again.due,
+        again_due=again is not None and again.due,
     )
+
+
+def _expected(state: RunState) -> bool:
+    here = state.machine.host == this_machine().host
+    return state.again is not None and (here or state.again.expected(time.time()))
 
 
 def _note(folder: RunFolder, state: RunState) -> str | None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from backends.files import read_json
+from backends.files import read_json, real
 from backends.runs.distributed_checkpoint import dist_problem
 from backends.runs.torch_archive import stored_arguments, torn
 
 TRACKER = "latest_checkpointed_iteration.txt"
 ITERATION = re.compile(r"iter_(\d{7,})")
 SHARD = re.compile(r"mp_rank_(\d{2})(?:_(\d{3}))?(?:_(\d{3}))?")
+LONGEST = 18  # digits of an iteration
 MODEL, OPTIMIZER = "model_optim_rng.pt", "distrib_optim.pt"
 
 Iteration: TypeAlias = "int | Literal['release']"
@@ -60,7 +61,7 @@ class Checkpoint:
 def read_tracker(save: Path) -> Tracker:
     """The tracker file of a save folder."""
     try:
-        content = (save / TRACKER).read_bytes()[:100]
+        content = (save / TRACKER).read_bytes()
     except FileNotFoundError:
         return Tracker(None, f"There is no {TRACKER}.")
     except OSError as error:
@@ -68,7 +69,7 @@ def read_tracker(save: Path) -> Tracker:
     text = content.decode(errors="replace").strip()
     if text == "release":
         return Tracker("release", None)
-    if text.isascii() and text.isdigit() and int(text) > 0:
+    if text.isascii() and text.isdigit() and len(text) <= LONGEST and int(text) > 0:
         return Tracker(int(text), None)
     if not text:
         return Tracker(None, f"{TRACKER} is empty: the job ended in the instant of writing it.")
@@ -100,7 +101,7 @@ def is_save_folder(folder: Path) -> bool:
 
 def linked_folders(save: Path) -> list[Path]:
     """The save folders that a branch's links lead to."""
-    return sorted({entry.resolve().parent for entry in _folders(save) if entry.is_symlink()})
+    return sorted({real(entry).parent for entry in _folders(save) if entry.is_symlink()})
 
 
 def checkpoints(save: Path) -> list[Checkpoint]:
@@ -123,7 +124,9 @@ def checkpoints(save: Path) -> list[Checkpoint]:
                 0,
                 0.0,
                 True,
-                "The tracker names it, but there is no such folder.",
+                "The tracker names it, but its link leads nowhere: what this branch began with was moved or removed."
+                if path.is_symlink()
+                else "The tracker names it, but there is no such folder.",
             )
         )
     return sorted(
@@ -135,7 +138,9 @@ def iteration_of(folder: Path) -> Iteration | None:
     if folder.name == "release":
         return "release"
     match = ITERATION.fullmatch(folder.name)
-    return int(match[1]) if match else None
+    iteration = int(match[1]) if match else None
+    # iter_00000100 is no name that Megatron-LM gives, or would look for
+    return iteration if iteration is not None and folder.name == folder_name(iteration) else None
 
 
 def folder_name(iteration: Iteration) -> str:
@@ -239,6 +244,14 @@ def _stored_layout(file: Path) -> tuple[int | None, int | None]:
 def _folders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+            return sorted(Path(entry.path) for entry in entries if _is_folder(entry))
     except OSError:
         return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """False for a link that goes in a circle or where we may not look: it must not hide the rest."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False

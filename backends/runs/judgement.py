@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.models.arguments import int_of
+from backends.models.arguments import int_of, value_of
+from backends.runs.checkpoints import Iteration
 from backends.runs.plan import Kind, RunPlan
 from backends.runs.processes import Machine, Process
 from backends.runs.signs import Signs
 from backends.runs.state import JobExit, Phase, RunState
 
 PINNED = "pinned"  # the folder of all pinned folders
+HANGS_AFTER = 120.0  # s without a word after an error; ranks that end for it take some seconds
 STALE_HEARTBEAT = 60.0  # s; the supervisor writes one every 10 s
 
 
@@ -83,9 +85,9 @@ def observe(
     `job_lives` and `end` cost something (they read /proc and the log) and are asked only when needed.
     """
     if state.over:
-        here_now = state.machine.host == here.host and state.machine.boot_id == here.boot_id
-        waits = state.again is not None and state.again.due and here_now
-        return Observation(state.phase, orphaned=waits and not alive(state.supervisor))
+        waits = state.again is not None and state.again.due and state.machine.host == here.host
+        waited_for = state.machine.boot_id == here.boot_id and alive(state.supervisor)
+        return Observation(state.phase, orphaned=waits and not waited_for)
     age = now - state.heartbeat
     if state.machine.host != here.host:
         if age <= STALE_HEARTBEAT:
@@ -102,6 +104,12 @@ def observe(
         if job_lives(state):
             return Observation("running", orphaned=True, note="Its supervisor is gone; the job goes on.")
     return Observation(end().phase, orphaned=True)
+
+
+def hanging(signs: Signs, quiet: float, patience: float = HANGS_AFTER) -> str | None:
+    """The error after which a job that lives has said nothing for `quiet` s, if that is longer than `patience`."""
+    error = signs.last_error
+    return error[1] if error is not None and quiet >= patience and not signs.ended else None
 
 
 def pinned_folder(place: Path, key: str, iteration: int) -> Path:
@@ -131,6 +139,20 @@ def not_ready(plan: RunPlan, signs: Signs) -> str | None:
     if wanted and found and wanted != found:  # 0 is said with --finetune, whatever was loaded
         return f"It has loaded iteration {found}, not {wanted}: answers would come from another checkpoint."
     return None
+
+
+def starts_silently(plan: RunPlan, signs: Signs, tracked: Iteration | None) -> bool:
+    """Whether a run that was to go on from a checkpoint (`tracked` was named when it started) goes on from random weights.
+
+    Its log says so; or it counts iterations that were done before, and never said that it had loaded any.
+    """
+    if not plan.load or signs.loaded:
+        return False
+    if signs.random_start or plan.kind != "train":
+        return signs.random_start
+    begins_anew = value_of(plan.arguments, "--finetune") is not None
+    again = isinstance(tracked, int) and signs.iteration is not None and signs.iteration <= tracked
+    return again and not begins_anew
 
 
 def withheld(plan: RunPlan, signs: Signs) -> str | None:

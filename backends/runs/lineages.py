@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.files import free_bytes
+from backends.files import free_bytes, real
 from backends.runs.catalog import describe, trained
 from backends.runs.checkpoints import (
     Checkpoint,
@@ -100,12 +100,12 @@ def _saves(workspace: Workspace, known: list[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for save in known:
         if is_save_folder(save):
-            seen.add(save.resolve())
+            seen.add(real(save))
             yield save
     for base in dict.fromkeys(bases):
         for save in save_folders(base):
-            if save.resolve() not in seen:
-                seen.add(save.resolve())
+            if real(save) not in seen:
+                seen.add(real(save))
                 yield save
 
 

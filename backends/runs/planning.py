@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.files import real
 from backends.models.arguments import EXIT_SIGNAL, int_of, merge_arguments, without, words_of
 from backends.runs.catalog import trained
 from backends.runs.checkpoints import (
@@ -129,7 +130,7 @@ def make_branch(save: Path, iteration: int, branch: Path) -> None:
     The link is relative: it also holds where an image sees the base at another path.
     """
     name = folder_name(iteration)
-    target = os.path.relpath((save / name).resolve(), branch.resolve())
+    target = os.path.relpath(real(save / name), real(branch))
     (branch / TRACKER).write_text(str(iteration))
     (branch / name).symlink_to(target, target_is_directory=True)
 
@@ -149,8 +150,8 @@ def free_port(wanted: int = SERVER_PORT) -> int:
 
 def writers_of(workspace: Workspace, save: Path) -> Iterator[RunFolder]:
     """The runs of the workspace that save into `save`, newest first."""
-    wanted = save.resolve()
-    return (folder for folder, path in trained(workspace) if path.resolve() == wanted)
+    wanted = real(save)
+    return (folder for folder, path in trained(workspace) if real(path) == wanted)
 
 
 def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.runs.checkpoints import Checkpoint, checkpoints, read_tracker, save_folders
+from backends.files import real
+from backends.runs.catalog import trained
+from backends.runs.checkpoints import (
+    Checkpoint,
+    checkpoints,
+    iteration_of,
+    measure,
+    read_tracker,
+    save_folders,
+)
+from backends.workspace import Workspace
 
 RECORD = "pruned.log"
+HALF_REMOVED = ".removing-"  # before the name of a checkpoint whose removal has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ def plan_pruning(save: Path, keep: int, linked: frozenset[Path]) -> Pruning:
             kept.append((checkpoint, "the tracker names it"))
         elif folder.is_symlink():
             kept.append((checkpoint, "it is a branch's link"))
-        elif folder.resolve() in linked:
+        elif real(folder) in linked:
             kept.append((checkpoint, "a branch links to it"))
         elif not checkpoint.complete:
             kept.append((checkpoint, "it is not complete: being written, or for you to look at"))
@@ -56,31 +67,68 @@ def plan_pruning(save: Path, keep: int, linked: frozenset[Path]) -> Pruning:
             remove.append(checkpoint)
     if read_tracker(save).problem:  # nothing says what a resume would load: touch nothing
         return Pruning(str(save), (), tuple(kept) + tuple((c, "there is no valid tracker") for c in remove))
-    return Pruning(str(save), tuple(remove), tuple(kept))
+    return Pruning(str(save), (*remove, *_half_removed(save)), tuple(kept))
+
+
+def _half_removed(save: Path) -> Iterator[Checkpoint]:
+    """What a removal that was interrupted has left."""
+    for folder in sorted(save.glob(f"{HALF_REMOVED}*")):
+        iteration = iteration_of(Path(folder.name.removeprefix(HALF_REMOVED)))
+        if iteration is not None:
+            size, modified = measure(folder)
+            reason = "Its removal was interrupted."
+            yield Checkpoint(str(folder), iteration, "unknown", None, None, size, modified, False, reason)
 
 
 def linked_checkpoints(base: Path) -> frozenset[Path]:
-    """The checkpoint folders that branches below `base` link to, resolved."""
+    """The checkpoint folders that branches below `base` link to."""
     found: set[Path] = set()
     for save in save_folders(base):
-        for entry in os.scandir(save):
-            if entry.is_symlink():
-                found.add(Path(entry.path).resolve())
+        try:
+            with os.scandir(save) as entries:
+                found |= {real(Path(entry.path)) for entry in entries if entry.is_symlink()}
+        except OSError:  # it went away meanwhile
+            continue
     return frozenset(found)
 
 
-def prune(plan: Pruning, now: str) -> None:
-    """Remove what `plan` names; what was removed stays on record beside the checkpoints (`now`: ISO time). Raises OSError."""
-    remove_checkpoints(plan.remove)
-    with (Path(plan.save) / RECORD).open("a", encoding="utf-8") as file:
+def needed_by_branches(workspace: Workspace, *bases: Path) -> frozenset[Path]:
+    """The checkpoint folders that branches link to: those below `bases`, and wherever else runs of the workspace save."""
+    saves = {save for _, save in trained(workspace)}
+    return frozenset[Path]().union(*map(linked_checkpoints, {*bases, *saves}))
+
+
+def prune(plan: Pruning, now: str, linked: frozenset[Path]) -> tuple[Checkpoint, ...]:
+    """Remove what `plan` names, and keep a record beside the checkpoints (`now`: ISO time): what was removed.
+
+    What the tracker has come to name since, or a branch to link to (`linked`, as it is now), stays. Raises UserError.
+    """
+    save = Path(plan.save)
+    removed: list[Checkpoint] = []
+    try:
         for checkpoint in plan.remove:
-            file.write(f"{now} removed {Path(checkpoint.path).name} ({checkpoint.size} bytes)\n")
+            folder, tracker = Path(checkpoint.path), read_tracker(save)
+            if tracker.problem or tracker.iteration == iteration_of(folder) or real(folder) in linked:
+                continue
+            _remove(folder)
+            removed.append(checkpoint)
+            with (save / RECORD).open("a", encoding="utf-8") as file:
+                file.write(f"{now} removed {folder.name} ({checkpoint.size} bytes)\n")
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or save} cannot be removed: {error.strerror}. "
+            f"{len(removed)} of {len(plan.remove)} checkpoints were removed.",
+            "Check who owns the folder, and whether its file system may be written to.",
+        ) from None
+    return tuple(removed)
 
 
-def remove_checkpoints(doomed: Iterable[Checkpoint]) -> None:
-    """Remove each folder: first renamed, so that an interrupted removal leaves no half checkpoint under a valid name."""
-    for checkpoint in doomed:
-        folder = Path(checkpoint.path)
-        hidden = folder.with_name(f".removing-{folder.name}")
+def _remove(folder: Path) -> None:
+    """First renamed, so that an interrupted removal leaves no half checkpoint under a valid name."""
+    hidden = folder if folder.name.startswith(HALF_REMOVED) else folder.with_name(HALF_REMOVED + folder.name)
+    if hidden != folder:
+        if hidden.exists():
+            shutil.rmtree(hidden)  # an older one of the same name
         folder.rename(hidden)
+    if hidden.exists():
         shutil.rmtree(hidden)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from backends.errors import UserError
-from backends.files import read_json, write_json
+from backends.files import as_seconds, read_json, write_json
 from backends.runs.folder import RunFolder
 from backends.runs.judgement import withheld
 from backends.runs.signs import Signs
@@ -17,10 +17,14 @@ DEFAULT_LIMIT = 15 * 60.0  # s
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """End the job. `now`: without saving. `force`: save even where that would do harm. `limit`: s to save and exit."""
+    """End the job. `now`: without saving. `force`: save even where that would do harm. `limit`: s to save and exit.
+
+    `hung`: at once, since it hangs; its end counts as a crash, which an automatic resume may follow.
+    """
 
     now: bool = False
     force: bool = False
+    hung: bool = False
     limit: float = DEFAULT_LIMIT
 
 
@@ -28,7 +32,7 @@ class StopWithheld(UserError):
     """A graceful stop would do harm now; whoever asked may insist with `force`, or give up saving with `now`."""
 
 
-def request_stop(folder: RunFolder, now: bool, *, force: bool = False, limit: float = DEFAULT_LIMIT) -> None:
+def request_stop(folder: RunFolder, wish: StopRequest) -> None:
     """Ask for the end of a run; returns at once. Raises StopWithheld, or UserError when it cannot be asked.
 
     The supervisor looks twice a second and decides by its own, newer knowledge of the log.
@@ -37,8 +41,7 @@ def request_stop(folder: RunFolder, now: bool, *, force: bool = False, limit: fl
     over = state is not None and state.over  # then it is an automatic resume that is called off
     if (
         not over
-        and not now
-        and not force
+        and not (wish.now or wish.hung or wish.force)
         and (why := withheld(folder.plan(), state.signs if state else Signs()))
     ):
         raise StopWithheld(
@@ -46,9 +49,7 @@ def request_stop(folder: RunFolder, now: bool, *, force: bool = False, limit: fl
             "End it without saving: --now. Save all the same: --force.",
         )
     try:
-        write_json(
-            folder.request_file, {"action": "stop", "now": bool(now), "force": bool(force), "limit": limit}
-        )
+        write_json(folder.request_file, {"action": "stop", **asdict(wish)})
     except OSError as error:
         raise UserError(
             f"{folder.request_file} cannot be written: {error.strerror}.",
@@ -61,11 +62,12 @@ def waiting_request(folder: RunFolder) -> StopRequest | None:
     value: dict[str, Any] = read_json(folder.request_file) or {}
     if value.get("action") != "stop":
         return None
-    limit = value.get("limit")
+    limit = as_seconds(value.get("limit"))
     return StopRequest(
         now=value.get("now") is True,
         force=value.get("force") is True,
-        limit=float(limit) if isinstance(limit, int | float) and limit > 0 else DEFAULT_LIMIT,
+        hung=value.get("hung") is True,
+        limit=limit if limit and limit > 0 else DEFAULT_LIMIT,
     )
 
 

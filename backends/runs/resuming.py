@@ -26,7 +26,7 @@ from backends.runs.checkpoints import (
 from backends.runs.checkpoints import describe as describe_checkpoint
 from backends.runs.comparison import compare, needed_flags
 from backends.runs.difference import Difference
-from backends.runs.folder import NAME
+from backends.runs.folder import NAME, RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import (
     absolute,
@@ -37,6 +37,7 @@ from backends.runs.planning import (
     writer_of,
     writers_of,
 )
+from backends.runs.processes import this_machine
 from backends.runs.stored_values import Stored, read_stored
 from backends.workspace import Workspace
 
@@ -213,10 +214,17 @@ def base_of(save: Path) -> Path:
     return save.parents[1] if NAME.fullmatch(f"{save.parent.name}/{save.name}") else save.parent
 
 
-def check_idle(workspace: Workspace, save: Path) -> None:
-    """Two runs that save into one folder overwrite each other's checkpoints. Raises UserError."""
+def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = None) -> None:
+    """Two runs that save into one folder overwrite each other's checkpoints. `besides`: who asks. Raises UserError."""
     for folder in writers_of(workspace, save):
-        info = describe(folder)
+        if folder == besides:
+            continue
+        info, state = describe(folder), folder.state()
+        if info.over and state is not None and not state.over and state.machine.host != this_machine().host:
+            raise UserError(
+                f"{info.run} saves into {save}; {info.host}, where it runs, is silent, but its job may live on.",
+                f"Look there: mdk-tui status {info.run}. If that machine is gone, branch: mdk-tui resume {save} --iteration N",
+            )
         if not info.over:
             raise UserError(
                 f"{info.run} still {info.phase if info.phase != 'running' else 'runs'} and saves into {save}.",

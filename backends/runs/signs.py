@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from backends.megatron.diagnosis import ENDINGS
+from backends.megatron.diagnosis import ENDINGS, SURVIVED
 from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, IterationBatch, Milestone
 
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
-WORDS = ("address", "nan_alert", "error", "error_kind")  # the facts of `Signs` that are text
+# The facts of `Signs` that are text.
+WORDS = ("address", "nan_alert", "error", "error_kind", "pending", "pending_kind")
 # Slurm ends the job or a step of it; why follows as "DUE TO …", unless somebody did it.
 CANCELLED = "CANCELLED AT"
 # Words about an end that are no end mark: torch's remark at any exit, a job that was ended, one that found no checkpoint.
@@ -29,6 +30,7 @@ class EventSource(Protocol):
 
     def feed(self, data: bytes) -> list[Event]: ...
     def finish(self) -> list[Event]: ...
+    def pending_errors(self) -> list[Error]: ...
 
 
 @dataclass(slots=True)
@@ -50,6 +52,15 @@ class Signs:
     error: str | None = None
     # Of the first error since the newest iteration, the cause rather than its consequences.
     error_kind: str | None = None
+    # An error that more lines may still belong to: the last word of a job that hangs.
+    pending: str | None = None
+    pending_kind: str | None = None
+
+    @property
+    def last_error(self) -> tuple[str, str] | None:
+        """(kind, message) of the error that no iteration has followed."""
+        kind, words = (self.error_kind, self.error) if self.error_kind else (self.pending_kind, self.pending)
+        return (kind, words or kind) if kind and kind not in SURVIVED else None
 
     def apply(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -124,6 +135,10 @@ class SignReader:
         if (newline := data.rfind(b"\n")) >= 0:
             self.signs.read = self.position - len(data) + newline + 1
         self.signs.apply(self._events.feed(data))
+        pending = next(iter(self._events.pending_errors()), None)
+        self.signs.pending, self.signs.pending_kind = (
+            (pending.message, pending.kind) if pending else (None, None)
+        )
         if self.signs.address is None:
             text = self._pending + data
             if found := ADDRESS.search(text, 0, text.rfind(b"\n") + 1):
@@ -133,11 +148,21 @@ class SignReader:
     def finish(self) -> None:
         """The log has ended: an unfinished last line counts too."""
         self.signs.apply(self._events.finish())
+        if (
+            self.signs.error_kind is None and self.signs.pending_kind is not None
+        ):  # a supervisor before us saw it
+            self.signs.error, self.signs.error_kind = self.signs.pending, self.signs.pending_kind
+        self.signs.pending = self.signs.pending_kind = None
 
     def read_from(self, log: Path, limit: int = MAX_READ) -> int:
-        """Feed what `log` holds beyond `position`, at most `limit` bytes; how many there were. 0 for a missing log."""
+        """Feed what `log` holds beyond `position`, at most `limit` bytes; how many there were. 0 for a missing log.
+
+        A log that somebody emptied, to make room, is read from its beginning.
+        """
         try:
             with log.open("rb") as file:
+                if file.seek(0, 2) < self.position:
+                    self.position = self.signs.read = 0
                 file.seek(self.position)
                 data = file.read(limit)
         except OSError:

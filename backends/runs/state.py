@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from backends.files import as_seconds
 from backends.runs.automatic import Again
 from backends.runs.processes import Machine, Process
 from backends.runs.signs import Signs
@@ -63,7 +64,6 @@ class RunState:
         def number(key: str) -> int | None:
             return value[key] if type(value.get(key)) is int else None
 
-        heartbeat = value.get("heartbeat")
         phase = value.get("phase")
         return cls(
             phase=phase if phase in PHASES else "starting",
@@ -72,7 +72,7 @@ class RunState:
             leader=Process.from_json(value.get("leader")),
             mark=text("mark") or "",
             machine=Machine(text("host") or "", text("boot_id") or ""),
-            heartbeat=float(heartbeat) if isinstance(heartbeat, int | float) else 0.0,
+            heartbeat=as_seconds(value.get("heartbeat")) or 0.0,
             started=text("started"),
             ended=text("ended"),
             exit_code=number("exit_code"),
@@ -106,5 +106,5 @@ class JobExit:
         return cls(
             code if type(code) is int else None,
             signal if type(signal) is int else None,
-            float(time) if isinstance(time, int | float) else None,
+            as_seconds(time),
         )

@@ -120,7 +120,9 @@ def read_archive(path: Path) -> Archive | None:
             if pickled is None or archive.getinfo(pickled).file_size > PICKLE_LIMIT:
                 return None
             state = read_pickle(archive.read(pickled))
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
+    except (
+        Exception
+    ):  # a hostile or torn zip may raise anything from its members: zlib.error, struct.error, …
         return None
     if not isinstance(state, dict):
         return None
@@ -136,6 +138,8 @@ def stored_arguments(path: Path) -> dict[str, Any] | None:
 
 def _json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     """The JSON object in one member. Raises ValueError for another value."""
+    if archive.getinfo(name).file_size > PICKLE_LIMIT:
+        raise ValueError(f"{name} is too large")
     value = json.loads(archive.read(name))
     if not isinstance(value, dict):
         raise ValueError(f"{name} holds no object")

@@ -38,7 +38,8 @@ def watch_runs(
 ) -> Iterator[tuple[SeenRun, ...]]:
     """All runs, newest first, at once and then whenever something changed, until `closed` is set.
 
-    A run that is over is read once: it does not change any more, unless another one saves where it did.
+    A run whose end is written down is read once: it does not change any more, unless another one saves where it did. One
+    that only seems to be over (its host is silent, its state could not be read) is looked at again.
     """
     shown: tuple[SeenRun, ...] | None = None
     over: dict[Path, SeenRun] = {}
@@ -49,7 +50,7 @@ def watch_runs(
         over = {
             run.info.path: run
             for run in seen
-            if run.info.over and not run.info.again_due and run.info.save not in busy
+            if run.info.ended and not run.info.again_due and run.info.save not in busy
         }
         if seen != shown:
             shown = seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -468,19 +469,33 @@ def test_what_a_stop_would_do_is_said_before():
         "r", "train", "ck", 1, 15, "A NaN alert is open: saving now would keep broken weights."
     )
     assert "broken weights" in withheld.words() and "Save and stop" not in withheld.words()
+    hangs = StopProspect("r", "train", "ck", 10, 15, None, hangs="RuntimeError: NCCL error", saved=8)
+    assert "hangs" in hangs.words() and "RuntimeError: NCCL error" in hangs.words()
+    assert "iteration 8 is its newest checkpoint" in hangs.words() and "can be resumed" in hangs.words()
+    assert "mdk-tui stop r --hung" in hangs.words() and "Save and stop" not in hangs.words()
+    assert "resumed by itself, as [resume]" in dataclasses.replace(hangs, resumes=True).words()
 
 
 @pytest.mark.parametrize(
-    ("withheld", "key", "answer"),
-    [(None, "s", "save"), (None, "n", "now"), (None, "escape", None), ("It has not loaded yet.", "n", "now")],
+    ("withheld", "hangs", "key", "answer"),
+    [
+        (None, None, "s", "save"),
+        (None, None, "n", "now"),
+        (None, None, "escape", None),
+        ("It has not loaded yet.", None, "n", "now"),
+        (None, "NCCL error", "e", "hung"),
+        (None, "NCCL error", "n", "now"),
+    ],
 )
-async def test_stopping_takes_a_second_key(withheld: str | None, key: str, answer: str | None):
+async def test_stopping_takes_a_second_key(
+    withheld: str | None, hangs: str | None, key: str, answer: str | None
+) -> None:
     app, answers = App[None](), list[str | None]()
+    prospect = StopProspect("r", "train", "ck", 1, 15, withheld, hangs)
     async with app.run_test(size=(80, 24)) as pilot:
-        await app.push_screen(StopScreen(StopProspect("r", "train", "ck", 1, 15, withheld)), answers.append)
-        if withheld:
-            await pilot.press("s")
-            assert answers == []
+        await app.push_screen(StopScreen(prospect), answers.append)
+        await pilot.press(*(["s"] if withheld or hangs else []), *([] if hangs else ["e"]))
+        assert answers == []
         await pilot.press(key)
         assert answers == [answer]
 

@@ -62,8 +62,8 @@ def test_it_is_off_unless_it_is_wanted() -> None:
         ({"signs": dataclasses.replace(CRASHED, error_kind="no-data")}, "come again"),
         ({"signs": dataclasses.replace(CRASHED, error_kind="checkpoint-mismatch")}, "come again"),
         ({"signs": dataclasses.replace(CRASHED, interrupted=True)}, "somebody interrupted"),
-        ({"tracked": None}, "no checkpoint yet"),
-        ({"plan": dataclasses.replace(TRAIN, save=None)}, "no checkpoint yet"),
+        ({"tracked": None}, "no checkpoint that its tracker file names"),
+        ({"plan": dataclasses.replace(TRAIN, save=None)}, "no checkpoint that"),
         ({"signs": Signs(working=True)}, "before its first iteration"),
         ({"tracked": 100}, "last iteration"),
     ],
@@ -207,6 +207,22 @@ def test_a_supervisor_killed_while_it_waits_is_replaced_by_whoever_looks(workspa
     looked_after(folder, workspace)
     again = wait_for(lambda: (state_of(folder).again or Again(0, 0)).run)
     assert newest(workspace).name == again
+
+
+def test_after_a_restart_of_the_machine_it_is_dropped_and_stands_in_nobody_s_way(
+    workspace: Workspace,
+) -> None:
+    folder = crashed(workspace, limit=1, pause=600)
+    first = wait_for_phase(folder, "failed")
+    assert first.supervisor is not None
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(first.supervisor))
+    folder.write_state(
+        dataclasses.replace(first, machine=dataclasses.replace(first.machine, boot_id="before"))
+    )
+    by_hand = start_resumption(resumption(workspace, None, None, (), datetime.now()), workspace)
+    assert "was restarted meanwhile" in (describe(folder).again or "")
+    assert [run.name for run in run_folders(workspace)] == [by_hand.name, folder.name]
 
 
 def test_a_run_that_was_stopped_does_not_come_back(workspace: Workspace) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import pickle
+import zipfile
 from collections import OrderedDict
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -20,9 +24,14 @@ from checkpoint_trees import (
 )
 
 from backends.errors import UserError
+from backends.files import write_json
 from backends.runs.checkpoints import TRACKER, checkpoints, read_tracker, save_folders
-from backends.runs.pruning import linked_checkpoints, plan_pruning, remove_checkpoints
+from backends.runs.folder import create_run_folder
+from backends.runs.plan import RunPlan
+from backends.runs.planning import make_branch
+from backends.runs.pruning import RECORD, linked_checkpoints, needed_by_branches, plan_pruning, prune
 from backends.runs.torch_archive import read_pickle, stored_arguments
+from backends.workspace import Workspace
 
 M = "model_optim_rng.pt"
 GOOD = {
@@ -132,6 +141,10 @@ def test_an_empty_folder_and_a_foreign_one(tmp_path: Path) -> None:
         (b"-5", "no iteration"),
         (b"0", "no iteration"),
         (b"\xff\x00", "no iteration"),
+        (b"100\n200", "no iteration"),
+        (b"\xef\xbb\xbf100", "no iteration"),
+        (b"9" * 5000, "no iteration"),
+        (b" " * 200, "is empty"),
     ],
 )
 def test_a_bad_tracker_is_named(tmp_path: Path, content: bytes, words: str) -> None:
@@ -139,6 +152,13 @@ def test_a_bad_tracker_is_named(tmp_path: Path, content: bytes, words: str) -> N
     (tmp_path / TRACKER).write_bytes(content)
     assert words in (read_tracker(tmp_path).problem or "")
     assert checkpoints(tmp_path)[0].complete  # the files still say that it is whole
+
+
+@pytest.mark.parametrize("content", [b"100\r\n", b"  100", b"0000100\n\n", b" " * 200 + b"100\n"])
+def test_a_tracker_means_what_megatron_reads_there(tmp_path: Path, content: bytes) -> None:
+    """`int(f.read().strip())`."""
+    (tmp_path / TRACKER).write_bytes(content)
+    assert read_tracker(tmp_path).iteration == int(content.strip()) == 100
 
 
 def test_a_tracker_ahead_of_its_checkpoints(tmp_path: Path) -> None:
@@ -161,6 +181,45 @@ def test_a_release_checkpoint(tmp_path: Path) -> None:
     (tmp_path / TRACKER).write_text("release")
     (found,) = checkpoints(tmp_path)
     assert (found.iteration, found.tracked, found.complete) == ("release", True, True)
+
+
+def test_a_link_in_a_circle_hides_nothing(tmp_path: Path) -> None:
+    torch_checkpoint(tmp_path, 100)
+    (tmp_path / "iter_0000200").symlink_to("iter_0000200")
+    (tmp_path / "iter_0000300").symlink_to("iter_0000400")
+    (tmp_path / "iter_0000400").symlink_to("iter_0000300")
+    assert [(c.iteration, c.complete) for c in checkpoints(tmp_path)] == [(100, True)]
+    assert linked_checkpoints(tmp_path) and save_folders(tmp_path) == [tmp_path]
+
+
+def test_a_branch_whose_origin_is_gone_says_so(tmp_path: Path) -> None:
+    (tmp_path / "iter_0000100").symlink_to("gone/iter_0000100")
+    (tmp_path / TRACKER).write_text("100")
+    (found,) = checkpoints(tmp_path)
+    assert found.reason and "link leads nowhere" in found.reason
+
+
+def test_a_name_that_megatron_would_not_look_for_is_no_checkpoint(tmp_path: Path) -> None:
+    torch_checkpoint(tmp_path, 100).rename(tmp_path / "iter_00000100")
+    (found,) = checkpoints(tmp_path)
+    assert (found.path, found.complete) == (str(tmp_path / "iter_0000100"), False)
+
+
+@pytest.mark.parametrize("damage", ["deflated", "bomb"])
+def test_a_zip_whose_members_cannot_be_unpacked_is_read_as_far_as_it_goes(
+    tmp_path: Path, damage: str
+) -> None:
+    folder = torch_checkpoint(tmp_path, 100)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("args.json", bytes(1 << 29) if damage == "bomb" else os.urandom(999))
+    content = bytearray(out.getvalue())
+    if damage == "deflated":
+        content[50:60] = b"\xff" * 10
+    (folder / "mp_rank_00" / M).write_bytes(content)
+    (found,) = checkpoints(tmp_path)
+    assert (found.iteration, found.tp) == (100, 1)
+    assert stored_arguments(folder / "mp_rank_00" / M) is None
 
 
 def test_dated_folders_are_found_below_a_base(tmp_path: Path) -> None:
@@ -208,8 +267,54 @@ class TestPruning:
         plan = plan_pruning(tmp_path, 2, frozenset())
         assert [c.iteration for c in plan.remove] == [200, 100]
         assert plan.freed == sum(c.size for c in plan.remove) > 0
-        remove_checkpoints(plan.remove)
+        assert prune(plan, "2026-11-30T05:00:00", frozenset()) == plan.remove
         assert [c.iteration for c in checkpoints(tmp_path)] == [400, 300]
+        assert "iter_0000200" in (tmp_path / RECORD).read_text()
+
+    def test_what_became_needed_since_the_question_stays(self, tmp_path: Path) -> None:
+        for iteration in (100, 200, 300, 400):
+            torch_checkpoint(tmp_path, iteration)
+        plan = plan_pruning(tmp_path, 1, frozenset())
+        (tmp_path / TRACKER).write_text("300")  # somebody went back to it
+        removed = prune(plan, "now", frozenset({tmp_path / "iter_0000200"}))  # and branched from this one
+        assert [c.iteration for c in removed] == [100]
+        (tmp_path / TRACKER).unlink()
+        assert prune(plan, "now", frozenset()) == ()
+
+    def test_an_interrupted_removal_is_shown_and_finished(self, tmp_path: Path) -> None:
+        for iteration in (100, 200):
+            torch_checkpoint(tmp_path, iteration)
+        (tmp_path / "iter_0000100").rename(tmp_path / ".removing-iter_0000100")
+        torch_checkpoint(tmp_path, 100)  # and saved anew
+        (tmp_path / TRACKER).write_text("200")
+        plan = plan_pruning(tmp_path, 1, frozenset())
+        assert [(c.iteration, c.complete) for c in plan.remove] == [(100, True), (100, False)]
+        assert plan.remove[1].size > 0
+        prune(plan, "now", frozenset())
+        assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["iter_0000200", TRACKER, RECORD])
+
+    def test_what_cannot_be_removed_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for iteration in (100, 200):
+            torch_checkpoint(tmp_path, iteration)
+
+        def read_only(*_: object) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path))
+
+        monkeypatch.setattr(Path, "rename", read_only)  # root, who runs the tests in CI, may write anywhere
+        with pytest.raises(UserError, match=r"Read-only file system\. 0 of 1"):
+            prune(plan_pruning(tmp_path, 1, frozenset()), "now", frozenset())
+
+    def test_a_branch_in_another_base_is_known_by_its_run(self, tmp_path: Path) -> None:
+        workspace, save = Workspace(tmp_path), tmp_path / "base/2026-11-30/01-00-00"
+        branch = tmp_path / "elsewhere/2026-11-30/02-00-00"
+        for iteration in (100, 200, 300):
+            torch_checkpoint(save, iteration)
+        branch.mkdir(parents=True)
+        make_branch(save, 100, branch)
+        run = create_run_folder(workspace.runs, datetime(2026, 11, 30, 2))
+        write_json(run.plan_file, RunPlan("train", "demo", save=str(branch), load=str(branch)).as_json())
+        linked = needed_by_branches(workspace, save, save.parents[1])
+        assert [c.iteration for c in plan_pruning(save, 1, linked).remove] == [200]
 
     def test_what_the_tracker_names_stays(self, tmp_path: Path) -> None:
         for iteration in (100, 200, 300):

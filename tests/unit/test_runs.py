@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from log_lines import iteration
 
 from backends.errors import UserError
 from backends.files import write_json
 from backends.megatron.events import Alert, Checkpoint, IterationBatch
 from backends.megatron.parser import Parser
+from backends.runs.automatic import LATE, Again
 from backends.runs.catalog import describe, find_run, runs
 from backends.runs.folder import (
     RunFolder,
@@ -24,10 +28,10 @@ from backends.runs.folder import (
     moment_of,
     next_free,
 )
-from backends.runs.judgement import Ending, ending, observe
+from backends.runs.judgement import HANGS_AFTER, Ending, ending, hanging, observe, starts_silently
 from backends.runs.plan import RunPlan
 from backends.runs.processes import Machine, Process, find_process, is_alive, this_machine
-from backends.runs.requests import request_stop, waiting_request
+from backends.runs.requests import DEFAULT_LIMIT, StopRequest, request_stop, waiting_request
 from backends.runs.signs import SignReader, Signs, read_signs
 from backends.runs.state import JobExit, RunState
 from backends.workspace import Workspace
@@ -218,6 +222,30 @@ def test_how_a_run_does(
     assert (seen.phase, seen.orphaned) == (phase, orphaned)
 
 
+@pytest.mark.parametrize(
+    ("machine", "supervised", "orphaned"),
+    [
+        (HERE, True, False),
+        (HERE, False, True),
+        (Machine("here", "before"), True, True),  # its number may be another's since the boot
+        (THERE, False, False),
+    ],
+)
+def test_who_waits_for_an_automatic_resume_is_replaced(
+    machine: Machine, supervised: bool, orphaned: bool
+) -> None:
+    state = dataclasses.replace(LIVE, phase="failed", machine=machine, again=Again(1, 3, at=2000))
+    seen = observe(state, HERE, 1000, lambda _: supervised, lambda _: False, lambda: Ending("lost", None))
+    assert (seen.phase, seen.orphaned) == ("failed", orphaned)
+
+
+def test_nobody_waits_for_ever_for_a_machine_that_is_gone(tmp_path: Path) -> None:
+    ended = dataclasses.replace(LIVE, phase="failed", machine=THERE)
+    for at, due in ((time.time() + 5, True), (time.time() - 2 * LATE, False)):
+        folder = saved_run(Workspace(tmp_path), state=dataclasses.replace(ended, again=Again(1, 3, at=at)))
+        assert describe(folder).again_due == due
+
+
 def test_a_state_that_is_not_written_any_more_is_noted() -> None:
     seen = observe(LIVE, HERE, 1100, lambda _: True, lambda _: True, lambda: Ending("lost", None))
     assert seen.phase == "running" and seen.note and "100 s old" in seen.note
@@ -310,6 +338,56 @@ def test_a_new_supervisor_reads_on_where_the_old_one_stopped(logs: Path, tmp_pat
     )
 
 
+def test_a_log_that_was_emptied_to_make_room_is_read_on(logs: Path, tmp_path: Path) -> None:
+    log, reader = tmp_path / "log", SignReader(Signs(), Parser())
+    data = (logs / "h200-core_r0.8.0-train.log").read_bytes()
+    log.write_bytes(data + data)
+    reader.read_from(log)
+    log.write_bytes(iteration(777).encode())
+    reader.read_from(log)
+    reader.finish()
+    assert reader.signs.iteration == 777
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nRuntimeError: NCCL error: unhandled system error\n'
+
+
+def test_the_last_word_of_a_job_that_hangs_is_known_before_another_line_comes() -> None:
+    reader = SignReader(Signs(), Parser())
+    reader.feed((iteration(5) + TRACEBACK).encode())
+    assert reader.signs.last_error is not None and "NCCL" in reader.signs.last_error[1]
+    assert hanging(reader.signs, HANGS_AFTER) and hanging(reader.signs, HANGS_AFTER - 1) is None
+    on = SignReader(Signs.from_json(json.loads(json.dumps(reader.signs.as_json()))), Parser())
+    assert on.signs.last_error == reader.signs.last_error, "a new supervisor has only what was written down"
+    on.finish()
+    reader.finish()
+    assert (on.signs.error_kind, on.signs.error) == (reader.signs.error_kind, reader.signs.error)
+    lived = SignReader(Signs(), Parser())
+    lived.feed((TRACEBACK + "".join(iteration(n) for n in range(6, 12))).encode())
+    assert lived.signs.last_error is None, "it was survived"
+
+
+@pytest.mark.parametrize(
+    ("signs", "tracked", "flags", "silent"),
+    [
+        (Signs(random_start=True), 100, (), True),
+        (Signs(iteration=1), 100, (), True),  # its words were lost among others, its numbers tell
+        (Signs(iteration=100), 100, (), True),
+        (Signs(iteration=101), 100, (), False),
+        (Signs(iteration=1, loaded=True), 100, (), False),
+        (Signs(iteration=1), 100, ("--finetune",), False),
+        (Signs(iteration=1), None, (), False),
+        (Signs(), 100, (), False),
+    ],
+)
+def test_a_start_from_random_weights_is_seen(
+    signs: Signs, tracked: int | None, flags: tuple[str, ...], silent: bool
+) -> None:
+    plan = RunPlan("train", "demo", load="/x", save="/x", arguments=flags)
+    assert starts_silently(plan, signs, tracked) == silent
+    assert not starts_silently(dataclasses.replace(plan, load=None), signs, tracked)
+
+
 def test_a_nan_alert_is_open_until_a_healthy_iteration_follows() -> None:
     def batch(loss: float) -> IterationBatch:
         return IterationBatch([1], [None], [None], [10], [100], {"lm loss": [loss]})
@@ -333,12 +411,27 @@ def test_the_real_log_with_unchecked_nan_leaves_an_alert_open(logs: Path) -> Non
 def test_a_request_is_read_until_it_is_dropped_and_rubbish_is_none(tmp_path: Path) -> None:
     folder = saved_run(Workspace(tmp_path), state=LIVE)
     assert waiting_request(folder) is None
-    request_stop(folder, True, limit=5)
+    request_stop(folder, StopRequest(now=True, limit=5))
     request = waiting_request(folder)
     assert request and (request.now, request.limit) == (True, 5) and waiting_request(folder) == request
-    for rubbish in (b"", b"[]", b'{"action": "dance"}', b"\xff"):
+    for rubbish in (b"", b"[]", b'{"action": "dance"}', b"\xff", b'{"action": "sto', b"[" * 100_000):
         folder.request_file.write_bytes(rubbish)
         assert waiting_request(folder) is None
+
+
+@pytest.mark.parametrize("limit", ["Infinity", "NaN", "1" + "0" * 400, "-5", "true", '"5"', "null"])
+def test_a_limit_that_is_no_time_is_the_usual_one(tmp_path: Path, limit: str) -> None:
+    """By a supervisor that must not end over it."""
+    folder = saved_run(Workspace(tmp_path), state=LIVE)
+    folder.request_file.write_text(f'{{"action": "stop", "limit": {limit}}}')
+    assert waiting_request(folder) == StopRequest(limit=DEFAULT_LIMIT)
+    folder.state_file.write_text(f'{{"phase": "running", "heartbeat": {limit}}}')
+    assert state_is_finite(folder)
+
+
+def state_is_finite(folder: RunFolder) -> bool:
+    state = folder.state()
+    return state is not None and math.isfinite(state.heartbeat)
 
 
 def test_a_process_is_its_number_and_its_start(tmp_path: Path) -> None:

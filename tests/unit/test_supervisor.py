@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pty
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -25,11 +28,15 @@ from scripted_jobs import (
 )
 
 from backends.errors import UserError
+from backends.files import write_json
 from backends.launch.adoption import looked_after
-from backends.launch.start import start
+from backends.launch.ending import stop_run
+from backends.launch.start import start, start_supervisor
 from backends.runs.catalog import describe, run_folders, runs
-from backends.runs.folder import RunFolder
-from backends.runs.processes import is_alive, marked_processes
+from backends.runs.folder import RunFolder, create_run_folder
+from backends.runs.processes import Machine, is_alive, marked_processes
+from backends.runs.resuming import check_idle
+from backends.runs.state import RunState
 from backends.workspace import Workspace
 
 STARTER = """
@@ -233,6 +240,113 @@ def test_a_resume_from_random_weights_is_killed_before_it_can_save(workspace: Wo
     assert state.phase == "failed" and state.reason and "random weights" in state.reason
     assert "successfully saved" not in folder.log.read_text()
     assert marked_processes(state.mark) == []
+
+
+HANGS = """
+print("training ...", flush=True)
+print(" [2026-11-30 05:00:00] iteration        7/     500 | consumed samples:            7 | elapsed time per iteration (ms): 100.0"
+      " | learning rate: 1.000000E-04 | global batch size:     1 | lm loss: 5.000000E+00 | loss scale: 1.0 | grad norm: 1.000"
+      " | number of skipped iterations:   0 | number of nan iterations:   0 |", flush=True)
+print("Traceback (most recent call last):\\n  File 'x.py', line 1, in f\\nRuntimeError: NCCL error: unhandled system error", flush=True)
+import time
+time.sleep(600)
+"""
+
+
+def test_ranks_that_hang_after_an_error_are_ended_where_that_is_wanted(workspace: Workspace) -> None:
+    """And are resumed by themselves then: whoever ended them was a machine."""
+    workspace.settings.write_text(
+        "[stop]\nhang_minutes = 0.02\n[resume]\nautomatic = 2\npause_minutes = 10\n"
+    )
+    folder = start_scripted(workspace, HANGS)
+    state = wait_for_phase(folder, "finished", "failed")
+    assert state.phase == "failed" and state.reason and "It hung after an error" in state.reason
+    assert "NCCL error" in state.reason and marked_processes(state.mark) == []
+    assert state.again and state.again.dropped == "there is no checkpoint that its tracker file names."
+
+
+@pytest.mark.parametrize("hung", [True, False])
+def test_one_who_ends_a_job_that_hangs_may_have_it_resumed(workspace: Workspace, hung: bool) -> None:
+    workspace.settings.write_text("[resume]\nautomatic = 2\npause_minutes = 10\n")
+    folder = start_scripted(workspace, HANGS)
+    wait_for(lambda: state_of(folder).signs.last_error)
+    look = lambda folder, workspace: looked_after(folder, workspace, PROGRAM)  # noqa: E731
+    *_, info = stop_run(folder, workspace, now=not hung, hung=hung, look=look)
+    state = state_of(folder)
+    assert info.phase == "failed" and ("hung" in (info.reason or "")) == hung
+    assert (state.again is not None) == hung, "a stop by hand is no crash"
+    assert marked_processes(state.mark) == []
+
+
+def test_a_resume_whose_words_are_lost_is_known_by_the_iterations_that_it_repeats(
+    workspace: Workspace,
+) -> None:
+    save = workspace.root / "save"
+    save.mkdir()
+    (save / "latest_checkpointed_iteration.txt").write_text("100")
+    folder = start_scripted(workspace, TRAINER, load=str(save))
+    state = wait_for_phase(folder, "finished", "failed")
+    assert state.phase == "failed" and state.reason and "random weights" in state.reason
+    assert state.iteration and state.iteration < 100 and "successfully saved" not in folder.log.read_text()
+
+
+def test_a_run_whose_state_is_damaged_is_not_started_a_second_time(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    assert first.supervisor
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(first.supervisor))
+    whole = folder.state_file.read_bytes()
+    folder.state_file.write_bytes(whole[:40])
+    with pytest.raises(UserError, match="is damaged"):
+        start_supervisor(folder, workspace, os.environ, PROGRAM)
+    assert {p.pid for p in marked_processes(first.mark)} == {
+        first.job and first.job.pid,
+        first.leader and first.leader.pid,
+    }
+    folder.state_file.write_bytes(whole)
+    assert looked_after(folder, workspace, PROGRAM).phase == "running"
+
+
+def test_two_runs_never_save_into_one_folder(workspace: Workspace) -> None:
+    """Also when both were allowed to before either had begun."""
+    save = workspace.root / "save"
+    arguments = ("--train-iters", "500", "--save-interval", "100")
+    plan = dataclasses.replace(scripted(TRAINER), save=str(save), arguments=arguments)
+    folder = start(plan, workspace, program=PROGRAM)
+    with pytest.raises(UserError, match="saves into"):
+        start(plan, workspace, program=PROGRAM)
+    assert [run.name for run in run_folders(workspace)] == [folder.name]
+
+
+def test_a_run_of_a_silent_machine_may_live_on_and_is_only_branched_from(workspace: Workspace) -> None:
+    save = workspace.root / "save"
+    folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 5))
+    write_json(folder.plan_file, dataclasses.replace(scripted(TRAINER), save=str(save)).as_json())
+    folder.write_state(RunState(phase="running", machine=Machine("elsewhere", "b"), heartbeat=1000.0))
+    assert describe(folder).phase == "lost"
+    with pytest.raises(UserError, match="may live on") as caught:
+        check_idle(workspace, save)
+    assert "--iteration" in caught.value.remedy
+
+
+def test_a_run_folder_that_is_removed_keeps_no_supervisor_for_ever(workspace: Workspace) -> None:
+    folder = start_scripted(workspace)
+    first = wait_for_phase(folder, "running")
+    shutil.rmtree(folder.path)
+    let_it_end(workspace)
+    wait_for(lambda: not is_alive(first.supervisor), 40)
+    assert marked_processes(first.mark) == []
+
+
+def test_an_exit_code_that_cannot_be_written_down_is_seen_all_the_same(workspace: Workspace) -> None:
+    """Its place is taken by a folder: nothing can be renamed there."""
+    folder = start_scripted(workspace)
+    wait_for_phase(folder, "running")
+    folder.exit_file.mkdir()
+    let_it_end(workspace, status=5)
+    state = wait_for_phase(folder, "finished", "failed", "lost")
+    assert (state.phase, state.exit_code) == ("failed", 5)
 
 
 def test_a_disk_that_is_full_is_said_and_the_job_goes_on(workspace: Workspace) -> None:

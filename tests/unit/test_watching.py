@@ -37,8 +37,8 @@ def test_only_changes_are_told_and_what_is_over_is_read_once(tmp_path: Path) -> 
         iteration = 5 if first else max(looks[1] - 3, 0)
         if looks[1] == 6:
             ended.set()
-        phase = "finished" if first else "running"
-        return dataclasses.replace(TRAINING.info, path=folder.path, run=folder.name, phase=phase, iteration=iteration, save=folder.name)  # fmt: skip
+        phase, end = ("finished", "2024-11-30T02:00:00+00:00") if first else ("running", None)
+        return dataclasses.replace(TRAINING.info, path=folder.path, run=folder.name, phase=phase, ended=end, iteration=iteration, save=folder.name)  # fmt: skip
 
     told = [
         [run.info.iteration for run in runs] for runs in watch_runs(workspace, ended, look, interval=0.001)
@@ -64,4 +64,18 @@ def test_a_run_that_another_one_goes_on_with_is_looked_at_again(tmp_path: Path) 
     assert [run.checkpoint for run in next(watch)] == [50, 50]
     tracker.write_text("100")
     assert [run.checkpoint for run in next(watch)] == [100, 100]
+    ended.set()
+
+
+def test_a_run_that_only_seemed_lost_is_looked_at_again(tmp_path: Path) -> None:
+    """A silent host speaks again; a state that could not be read for a moment can be."""
+    workspace = Workspace(tmp_path)
+    (workspace.runs / "2024-11-30/01-01-01").mkdir(parents=True)
+    ended, phases = threading.Event(), iter(["running", "lost", "running"])
+
+    def look(folder: RunFolder) -> RunInfo:
+        return dataclasses.replace(TRAINING.info, path=folder.path, phase=next(phases), ended=None)
+
+    watch = watch_runs(workspace, ended, look, interval=0.001)
+    assert [next(watch)[0].info.phase for _ in range(3)] == ["running", "lost", "running"]
     ended.set()

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.runs.pruning import Pruning, linked_checkpoints, plan_pruning, prune
+from backends.runs.pruning import Pruning, needed_by_branches, plan_pruning, prune
 from backends.text import clean_line
+from backends.workspace import Workspace
 from tui.commands.checkpoints import existing_saves
 
 
@@ -28,14 +29,23 @@ from tui.commands.checkpoints import existing_saves
 @click.option("--yes", is_flag=True, help="Remove what is shown without asking.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--json", "as_json", is_flag=True, help="What goes and what stays, as JSON.")
-def command(folder: Path, keep: int, branches: Path | None, yes: bool, dry_run: bool, as_json: bool) -> int:
+@click.pass_obj
+def command(
+    workspace: Workspace,
+    folder: Path,
+    keep: int,
+    branches: Path | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Remove the oldest checkpoints in DIR, keeping the newest N complete ones.
 
     Never removed: what the tracker names, what a branch links to, and what is not complete.
     """
     saves = existing_saves(folder)
     base = branches or folder.resolve().parent.parent
-    linked = linked_checkpoints(folder) | linked_checkpoints(base)
+    linked = needed_by_branches(workspace, folder, base)
     plans = [plan_pruning(save, keep, linked) for save in saves]
     if as_json:
         click.echo(json.dumps([_as_json(plan) for plan in plans]))
@@ -49,9 +59,13 @@ def command(folder: Path, keep: int, branches: Path | None, yes: bool, dry_run: 
         if not sys.stdin.isatty():
             raise UserError("Nothing was removed: there is no terminal to ask on.", "Add --yes.", status=2)
         click.confirm(f"Remove {len(doomed)} checkpoints?", abort=True)
+    removed = 0
+    linked = needed_by_branches(workspace, folder, base)  # as it is now: the answer may have taken its time
     for plan in plans:
         if plan.remove:
-            prune(plan, time.strftime("%Y-%m-%dT%H:%M:%S"))
+            removed += len(prune(plan, time.strftime("%Y-%m-%dT%H:%M:%S"), linked))
+    if removed < len(doomed):
+        click.echo(f"{len(doomed) - removed} stayed: a tracker or a branch has come to need them.", err=True)
     return 0
 
 

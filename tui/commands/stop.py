@@ -18,10 +18,13 @@ from backends.workspace import Workspace
 @click.command()
 @click.argument("run", required=False)
 @click.option("--now", is_flag=True, help="End it at once, without saving.")
+@click.option(
+    "--hung", is_flag=True, help="End at once what hangs, as after a crash: [resume] of mdk.toml counts."
+)
 @click.option("--force", is_flag=True, help="Save even where that may do harm.")
 @click.option("--json", "as_json", is_flag=True, help="One object, when it has ended.")
 @click.pass_obj
-def command(workspace: Workspace, run: str | None, now: bool, force: bool, as_json: bool) -> int:
+def command(workspace: Workspace, run: str | None, now: bool, hung: bool, force: bool, as_json: bool) -> int:
     """End RUN (default: the newest that runs). Waits until no process of it is left.
 
     Of a run that crashed and is to be resumed by itself, that is called off.
@@ -32,7 +35,7 @@ def command(workspace: Workspace, run: str | None, now: bool, force: bool, as_js
     limit = read_settings(workspace.settings).stop.limit_minutes * 60
 
     def stopping(insist: bool) -> Iterator[RunInfo]:
-        return stop_run(folder, workspace, now=now, force=insist, limit=limit)
+        return stop_run(folder, workspace, now=now, force=insist, hung=hung, limit=limit)
 
     try:
         info = _show(stopping(force), as_json)

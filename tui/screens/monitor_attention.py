@@ -12,6 +12,7 @@ from backends.megatron.record import Record
 from tui.widgets.attention import Entry, Severity
 from tui.widgets.axes import number
 
+HOW_TO_END = "S ends it, and first says what that does"
 NEWS = 200  # entries shown, the newest
 OVER = ("finished", "failed", "lost")  # what has ended does not hang
 SEVERITIES: Mapping[str, Severity] = {
@@ -42,7 +43,7 @@ def entries(
     if diagnosis.hanging and diagnosis.cause and run_phase not in OVER:
         found.insert(0, Entry(
             diagnosis.cause.line, "error", "The job hangs: an error was printed, and nothing that ends the job has followed.",
-            "Stop it; ranks that wait for the failed one hold their GPUs.",
+            f"{HOW_TO_END if run_phase else 'Stop it'}; ranks that wait for the failed one hold their GPUs.",
         ))  # fmt: skip
     if reason:
         found.insert(0, Entry(0, "error" if run_phase in ("failed", "lost") else "info", reason))

@@ -24,6 +24,7 @@ from tui.widgets.listing import Listing
 from tui.widgets.panel import Panel, Span
 
 if TYPE_CHECKING:
+    from backends.runs.checkpoints import Checkpoint
     from backends.runs.lineages import Lineage, SavedPoint
     from backends.runs.pruning import Pruning
     from backends.runs.watching import SeenRun
@@ -237,17 +238,22 @@ class ResumeScreen(PlaceScreen):
                 PruneQuestion(plan, shell), lambda wanted: self._prune(plan) if wanted else None
             )
 
-        in_background(self, lambda: pruning_of(save, keep), show, self.mdk.tell_failure)
+        in_background(self, lambda: pruning_of(self.workspace, save, keep), show, self.mdk.tell_failure)
 
     def _prune(self, plan: Pruning) -> None:
         from backends.runs.pruning import prune
 
-        def done(_: None) -> None:
-            self.mdk.tell(f"Removed {len(plan.remove)} checkpoints.")
+        def done(removed: tuple[Checkpoint, ...]) -> None:
+            stayed = len(plan.remove) - len(removed)
+            but = f" {stayed} stayed: a tracker or a branch has come to need them." if stayed else ""
+            self.mdk.tell(f"Removed {len(removed)} checkpoints.{but}")
             self.action_look()
 
+        def removed() -> tuple[Checkpoint, ...]:
+            return prune(plan, stamp, needed(self.workspace, Path(plan.save)))
+
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
-        in_background(self, lambda: prune(plan, stamp), done, self.mdk.tell_failure)
+        in_background(self, removed, done, self.mdk.tell_failure)
 
 
 def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Outlook:
@@ -263,8 +269,14 @@ def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -
     return Outlook(found.differences, found.compared_with)
 
 
-def pruning_of(save: Path, keep: int) -> Pruning:
-    from backends.runs.pruning import linked_checkpoints, plan_pruning
+def pruning_of(workspace: Workspace, save: Path, keep: int) -> Pruning:
+    from backends.runs.pruning import plan_pruning
+
+    return plan_pruning(save, keep, needed(workspace, save))
+
+
+def needed(workspace: Workspace, save: Path) -> frozenset[Path]:
+    from backends.runs.pruning import needed_by_branches
     from backends.runs.resuming import base_of
 
-    return plan_pruning(save, keep, linked_checkpoints(save) | linked_checkpoints(base_of(save)))
+    return needed_by_branches(workspace, save, base_of(save))
