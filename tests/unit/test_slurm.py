@@ -104,8 +104,8 @@ def test_inside_it_is_mpirun_on_all_nodes_with_the_variables(workspace: Workspac
     )
     assert "export MASTER_PORT=14540\n" in command.batch and "CUDA_VISIBLE_DEVICES" not in command.batch
     assert command.shell().endswith(f"command.sh\n\n{command.batch}") and command.script("x") == command.batch
-    assert "--load /s/x" in command.batch.split("|| command=(")[1], "requeued, it goes on"
-    assert "--load" not in command.batch.split("|| command=(")[0]
+    first, again = command.batch.split("command=(")[1:3]
+    assert "--load" not in first and "--load /s/x" in again, "requeued, it goes on"
 
 
 def test_inside_it_may_be_srun(workspace: Workspace) -> None:
@@ -245,6 +245,21 @@ def test_before_the_time_limit_it_saves_and_queues_up_again(tmp_path: Path) -> N
     (tmp_path / "save/latest_checkpointed_iteration.txt").write_text("20")
     process = batch.start()
     assert f"args {batch.ready} again" in ended(process, signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("tracker", [None, b""])
+def test_a_requeued_job_never_begins_anew_over_its_checkpoints(tmp_path: Path, tracker: bytes | None) -> None:
+    """Preempted in the instant in which core_r0.8.0 wrote its tracker, which is then empty."""
+    batch = Batch(tmp_path)
+    (tmp_path / "save/iter_0000020").mkdir()
+    if tracker is not None:
+        (tmp_path / "save/latest_checkpointed_iteration.txt").write_bytes(tracker)
+    words = [BASH, str(tmp_path / "job.sh"), str(tmp_path)]
+    done = subprocess.run(
+        words, env=batch.environment, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 1 and "would begin anew" in done.stderr and not batch.ready.exists()
+    assert (batch.exit_file() or {})["exit_code"] == 1
 
 
 @pytest.mark.parametrize(("requeue", "accepts"), [(False, True), (True, False)])
