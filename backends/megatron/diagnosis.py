@@ -5,27 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from backends.megatron.known_errors import ENDINGS
+
 if TYPE_CHECKING:
     from backends.megatron.events import Error, Exit
     from backends.megatron.record import Record
 
-LogPhase: TypeAlias = Literal["starting", "running", "finished", "stopped", "failed"]
+LogPhase: TypeAlias = Literal["unknown", "starting", "running", "finished", "stopped", "failed"]
 SURVIVED = frozenset({"rerun"})  # errors that a job may live through
-# What a launcher, or Python for its user, says when it ends the job.
-ENDINGS = frozenset(
-    {
-        "rank-failed",
-        "rank-killed",
-        "mpi-abort",
-        "container",
-        "not-enough-slots",
-        "no-executable",
-        "daemon-lost",
-        "interrupted",
-    }
-)
+ECHOES = ENDINGS | {"peer-lost"}  # what follows from another error
 # Iteration lines after an error that show that the job goes on; ranks in step print one or two at most.
 LIVED_ON = 3
+NOTHING = "No line of training by Megatron-LM was found: it is the output of another program, or of a job that has not begun."
 ADVICE = "Iteration lines are printed by the last rank: this may be the log of another node."
 
 
@@ -49,10 +40,12 @@ def diagnose(record: Record) -> Diagnosis:
     exits = [exit for exit in record.exits if exit.line >= since]
     errors = _fatal(record, since)
     if errors:
-        cause = next((error for error in errors if error.kind not in ENDINGS), errors[0])
+        cause = next((error for error in errors if error.kind not in ECHOES), errors[0])
         ended = any(error.kind in ENDINGS for error in errors) or any(e.line >= cause.line for e in exits)
         alone = record.arguments.get("world_size") == "1"  # nobody whom a failed rank could leave waiting
         return Diagnosis("failed", not ended and not alone, cause, since=since)
+    if not record.version:
+        return Diagnosis("unknown", False, None, NOTHING)
     names = {milestone.name for milestone in record.milestones if milestone.line >= since}
     if "done" in names:
         return Diagnosis("finished", False, None, since=since)
@@ -77,7 +70,7 @@ def _phase_of(exit: Exit) -> LogPhase | None:
     reason = exit.reason
     if exit.status or exit.signal or "missing-checkpoint" in reason:
         return "failed"
-    if any(word in reason for word in ("SIGTERM", "signal", "terminat", "CANCELLED")):
+    if any(word in reason for word in ("SIGTERM", "signal", "erminat", "CANCELLED")):
         return "stopped"
     return (
         "finished"

@@ -6,18 +6,24 @@ import re
 from dataclasses import dataclass, field, replace
 
 from backends.megatron.events import Error
-from backends.megatron.known_errors import EXCEPTION, TRACEBACK, KnownError, find_known
+from backends.megatron.known_errors import ENDINGS, EXCEPTION, TRACEBACK, KnownError, find_known
 from backends.text import clean_line
 
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 RANK_SAID = re.compile(
-    r"\bprocess rank (\d{1,7})|\bRank (\d{1,7})[:,]|invoked on rank (\d{1,7})|local_rank: \d+\) of .* rank (\d{1,7})"
+    r"\bprocess rank (\d{1,7})|\bRank (\d{1,7})[:,]|\bRank (\d{1,7})\]|^\[rank(\d{1,7})\]|invoked on rank (\d{1,7})|local_rank: \d+\) of .* rank (\d{1,7})"
 )
 PROCESS_NAME = re.compile(r"^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
-NOT_AN_ERROR = re.compile(r"Warning: |\bWARNING\b(?!.*nv files)|^\s*warnings\.warn|^  [A-Za-z_]\w* \.{2,} ")
+NOT_AN_ERROR = re.compile(
+    r"Warning: |\bWARNING\b(?!.*nv files)|^\s*warnings\.warn|NCCL INFO |^  [A-Za-z_]\w* \.{2,} "
+)
 ENDS_TRACEBACK = re.compile(
     r"(?:Error|Exception|Interrupt|Warning|Timeout|Exit|Expired|Iteration|Exhausted|Abort)$"
 )
+# What is an error although its logger calls it a warning.
+HEEDED = frozenset({"nan", "no-gpu", "out-of-memory", "rank-failed", "rerun"})
+VAGUE = frozenset({"exception", "nccl"})  # what a line just after the exception may explain better
+DETAIL_LINES = 4  # after an exception, that may belong to its message
 KINDS_KEPT = 50  # different errors held back at once
 TRACEBACK_LINES = 400  # a traceback that never ends in an exception is given up after so many lines
 UNKNOWN = ("Python raised {name}.", "Read the traceback in the log, from its first line on.")
@@ -46,6 +52,9 @@ class ErrorCollector:
     def __init__(self) -> None:
         self._open: dict[int | None, _Open] = {}
         self._found: dict[str, _Gathered] = {}
+        self._raised: dict[
+            int | None, tuple[str, int]
+        ] = {}  # of each rank the exception last read: its kind, its line
 
     @property
     def reading(self) -> bool:
@@ -57,8 +66,8 @@ class ErrorCollector:
         """Whether an error is held back."""
         return bool(self._found)
 
-    def read(self, text: str, line: int, rank: int | None) -> bool:
-        """Take in one line. Whether it had to do with an error."""
+    def read(self, text: str, line: int, rank: int | None, quiet: bool = False) -> bool:
+        """Take in one line; `quiet`: its logger calls it a warning, or less. Whether it had to do with an error."""
         if TRACEBACK in text:
             traceback = self._open.setdefault(rank, _Open())
             traceback.count += text.count(TRACEBACK) if not traceback.chained else 0
@@ -72,8 +81,9 @@ class ErrorCollector:
         if text.startswith("-----") or NOT_AN_ERROR.search(text):
             return False
         known = find_known(text)
-        if known is not None:
-            self._add(known, known.kind, text, line, rank)
+        if known is not None and (not quiet or known.kind in HEEDED):
+            if not self._told(known, text, line, rank):
+                self._add(known, known.kind, text, line, rank)
             return True
         if (match := PROCESS_NAME.match(text)) is not None:
             self._first_to_fail(int(match[1]))
@@ -94,15 +104,34 @@ class ErrorCollector:
             traceback.source = text.strip(" ^~") or traceback.source
             return True
         exception = EXCEPTION.match(text)
-        if exception is None or not (ENDS_TRACEBACK.search(exception[1]) or find_known(text)):
+        if exception is None or not (ENDS_TRACEBACK.search(exception[1]) or find_known(text, raised=True)):
             return False
         # A bare `AssertionError`: its source line says what.
         if text.rstrip(": ") == exception[0].rstrip(": "):
             text = f"{text.rstrip()} {traceback.source}"
-        known = find_known(text)
-        self._add(known, known.kind if known else exception[1], text, line, rank)
+        known = find_known(text, raised=True)
+        kind = known.kind if known else exception[1]
+        self._add(known, kind, text, line, rank)
+        self._raised[rank] = (kind, line)
         self._close(rank)
         return True
+
+    def _told(self, known: KnownError, text: str, line: int, rank: int | None) -> bool:
+        """Whether the exception just before, to whose message `text` belongs, said it; one that was vague is taken back."""
+        kind, at = self._raised.get(rank, ("", line))
+        vague = self._found.get(kind)
+        if vague is None or vague.error.kind not in VAGUE or known.kind in ENDINGS:
+            return False
+        if not text[:1].isalpha() or line - at > DETAIL_LINES:
+            return False
+        if known.kind == kind:
+            return True
+        del self._raised[rank]
+        vague.ranks.discard(rank if rank is not None else -1)
+        vague.unnamed -= rank is None
+        if not vague.ranks and vague.unnamed <= 0:
+            del self._found[kind]
+        return False
 
     def _close(self, rank: int | None) -> None:
         traceback = self._open[rank]
@@ -137,11 +166,13 @@ class ErrorCollector:
 
     def pending(self) -> list[Error]:
         """What is held back, in the order of the lines."""
-        return [replace(g.error, ranks=len(g.ranks) or g.unnamed) for g in self._found.values()]
+        found = [replace(g.error, ranks=len(g.ranks) or g.unnamed) for g in self._found.values()]
+        return sorted(found, key=lambda error: error.line)
 
     def flush(self) -> list[Error]:
         """What was held back; what comes later is another failure."""
         found = self.pending()
         self._found.clear()
         self._open.clear()
+        self._raised.clear()
         return found

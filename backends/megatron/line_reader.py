@@ -22,12 +22,31 @@ from backends.megatron.events import (
     Value,
 )
 from backends.megatron.iteration import CONTINUES, IterationLine, read_iteration
-from backends.megatron.lines import decode, strip_prefixes
+from backends.megatron.lines import decode, is_quiet, strip_prefixes
 from backends.megatron.plain_events import read_argument, read_plain
 from backends.megatron.timers import TimerReader
 from backends.megatron.triggers import may_mean_something
 
 FAILED_RANK = re.compile(r"noticed that process rank (\d{1,7}) |^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
+# (words of Slurm, what they mean, what to do); the last is what it means without any of them
+CANCELLED = (
+    (
+        "TIME LIMIT",
+        "Slurm ended the job: its time was up.",
+        "Resume it; ask for more --time, or save and end before by --exit-duration-in-mins.",
+    ),
+    (
+        "PREEMPTION",
+        "Slurm took the nodes away for another job.",
+        "Resume it; sbatch --requeue with --signal and --exit-signal-handler lets it save first.",
+    ),
+    (
+        "NODE FAILURE",
+        "Slurm lost a node of the job.",
+        "Resume it without that node (--exclude); its administrators know more.",
+    ),
+    ("", "Slurm ended the job because somebody cancelled it.", "Resume it when it is wanted again."),
+)
 RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
 
@@ -47,6 +66,7 @@ class LineReader:
         self._had_iterations = False
         self._attempts = 0
         self.meant_nothing = True  # of the line last read
+        self._quiet = False  # the line's logger calls it a warning, or less
 
     @property
     def idle(self) -> bool:
@@ -64,7 +84,9 @@ class LineReader:
         self.meant_nothing = True
         if self.idle and not may_mean_something(raw):
             return []
-        text, rank = strip_prefixes(decode(raw))
+        whole = decode(raw)
+        text, rank = strip_prefixes(whole)
+        self._quiet = is_quiet(whole, text)
         if self._wrapped is not None:
             start, first, first_rank = self._wrapped
             self._wrapped = None
@@ -129,7 +151,7 @@ class LineReader:
             self.meant_nothing = False
             return events + self._noticed(event)
         was_reading = self.errors.reading
-        of_error = self.errors.read(text, line, rank)
+        of_error = self.errors.read(text, line, rank, self._quiet)
         if was_reading and not (of_error and text.startswith(" ")):
             event = read_plain(text, line, rank)
         if match := FAILED_RANK.search(text):
@@ -166,6 +188,8 @@ class LineReader:
             case Milestone(name="done") | Checkpoint(action="saved") | Memory(iteration=int()) | Parameters():
                 if not isinstance(event, Parameters) or "total" in event.values:
                     self._trained_at = self._trained_at or event.line
+            case Exit() if "CANCELLED" in event.reason:
+                return [event, _cancelled(event)]
             case Exit() if self._failed_rank is not None:
                 rank, self._failed_rank = self._failed_rank, None
                 return [Exit(event.line, rank, event.reason, event.status, event.signal)]
@@ -208,6 +232,12 @@ def _random_weights(line: int, rank: int | None, load: str, save: str) -> Alert:
         message,
         f"Normal for a first run. If a resume was meant, stop it: {remedy}",
     )
+
+
+def _cancelled(end: Exit) -> Alert:
+    """Why Slurm ended the job, where it says so."""
+    message, remedy = next(said for words, *said in CANCELLED if words in end.reason)
+    return Alert(end.line, end.rank, "cancelled", message, remedy)
 
 
 def _no_iterations(line: int) -> Alert:

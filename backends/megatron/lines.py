@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import string
+from typing import cast
 
 from backends.text import clean
 
@@ -11,22 +14,42 @@ CLIPPED = " … [clipped]"
 # Whole sequences; where there are others too, only `clean` tells them apart.
 COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")
 
-# What launchers put before a line. The group, where there is one, is the rank.
+LEVEL = r"(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
+# What launchers, loggers and collectors of logs put before a line. The group, where there is one, is the rank; such an
+# alternative holds no time, since all lines of one form must have the text of their rank in common (`prefix_form`).
 PREFIX = re.compile(
-    r"""(?:
-      \[\w{3}\ \w{3}\ +\d+\ \d\d:\d\d:\d\d\ \d{4}\](?=\[)          # mpirun --output timestamp
-    | \[\d+,(?P<tag>\d{1,9})\]<std(?:out|err|diag)>:\ ?                  # Open MPI: [job,rank]<stdout>:
-    | \[[\w.-]+[@,][\d,]*?(?P<full>\d{1,9})\](?:\[[^\]]*\])?<std(?:out|err|diag)>:\ ?   # Open MPI 5: tag-detailed, tag-fullname
-    | \[(?P<only>\d{1,9})\]<std(?:out|err|diag)>:\ ?                     # Open MPI 5: --output rank
-    | \[default(?P<local>\d{1,9})\]:                                     # torchrun --tee: the local rank
-    | \[rank(?P<torch>\d{1,9})\]:\ ?(?!\[[WEIF]\d{4})                    # torch itself, also below another launcher
-    | \ *(?P<srun>\d{1,6}):(?=[ A-Za-z[(>-])\ ?                       # srun -l; Open MPI 5: rank
-    | \d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\ std(?:out|err)\ [FP]\ ?   # kubernetes
-    | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:                  # Python's root handler
+    rf"""(?:
+      \[\w{{3}}\ \w{{3}}\ +\d+\ \d\d:\d\d:\d\d\ \d{{4}}\](?=\[)          # mpirun --output timestamp
+    | \[\d+,(?P<tag>\d{{1,9}})\]<std(?:out|err|diag)>:\ ?                  # Open MPI: [job,rank]<stdout>:
+    | \[[\w.-]+[@,][\d,]*?(?P<full>\d{{1,9}})\](?:\[[^\]]*\])?<std(?:out|err|diag)>:\ ?   # Open MPI 5: tag-detailed, tag-fullname
+    | \[(?P<only>\d{{1,9}})\]<std(?:out|err|diag)>:\ ?                     # Open MPI 5: --output rank
+    | \[default(?P<local>\d{{1,9}})\]:                                     # torchrun --tee: the local rank
+    | \[[A-Za-z][\w.-]*:(?P<node>\d{{1,6}})\]:                             # [node:local rank]:
+    | \[rank(?P<torch>\d{{1,9}})\]:\ ?(?!\[[WEIF]\d{{3,4}}\ )             # torch itself, also below another launcher
+    | \ *(?P<srun>\d{{1,6}}):(?=[ A-Za-z[(>-])\ ?                       # srun -l; Open MPI 5: rank
+    | \d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:?\ (?:std(?:out|err)\ [FP]\ ?)?  # kubernetes, docker, loggers
+    | (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\ [ \d]\d\ \d\d:\d\d:\d\d\ (?:[\w.-]+\ [\w./-]+\[\d+\]:\ )?   # ts, journald
+    | \d{{10}}\.\d+\                                                    # ts %.s
+    | \((?:\w+\ pid=\d+|raylet)(?:,\ ip=[\w.:]+)?\)\ ?                    # Ray
+    | \[pod/[\w./-]+\]\ ?                                               # kubectl logs --prefix
+    | [a-z][a-z-]*-\d+\ +\|\ | [A-Za-z]\w*/\d+\ (?=\D)                      # docker compose; torchx
+    | (?:[a-z][a-z-]*\d[\w.-]*|\d+\.\d+\.\d+\.\d+):\ (?!line\ )           # pdsh, DeepSpeed's launcher: node
+    | \[\d{{4}}-\d\d-\d\d\ \d\d:\d\d:\d\d,\d+\]\ \[\w+\]\ \[[\w.]+:\d+:[\w<>]+\]\ ?       # DeepSpeed
+    | \[\d{{8}}\ \d\d:\d\d:\d\d\](?=\[rank-) | \[rank-(?P<of>\d{{1,6}})/\d+\]            # Primus
+    | \[{LEVEL}\ *\]\ ?\[[\w.-]+:\d+\]\ ?:\ ?
+    | \[NeMo\ [IWE]\ [^\]]*\]\ ?
+    | \[Rank\ (?P<said>\d{{1,6}})(?:\ \|\ Local\ Rank\ \d+)?\]\ (?!\(after|Watchdog|NCCL|Exception|Found|Received|Timeout)
+    | (?:\|\ |-\ (?:[\w.]+\ -\ )?)?{LEVEL}\ *(?:\|\ [\w.]+:\w+:\d+\ -\ |-\ |\[[\w.]+:\d+\]\ (?:=>\ )?|[\w.]+:\ )  # after a time
+    | {LEVEL}:[\w.]+:                                                  # Python's root handler
+    | >\ (?=[ >\[(]|-{{5}}|using\ world|saving|Traceback|[\w.]*(?:Error|Exception|Interrupt)\b)   # a quotation
     )""",
     re.VERBOSE,
 )
-MAY_HAVE_PREFIX = frozenset("[0123456789 DIWEC")
+NUMBERED = re.compile(rb"(?:\d+\.\d+s\t)? *\d+\t")  # cat -n, notebooks; before tabs are expanded
+MAY_HAVE_PREFIX = frozenset(f"[(> |-{string.digits}{string.ascii_letters}")
+QUIET = re.compile(
+    r"(?<!NCCL )\b(?:DEBUG|INFO|WARN|WARNING)\b|\[NeMo [IW] |(?:^|\]:)\[?[WI](?:\d{3,4} \d\d:| [\w.]+\.(?:cpp|cu|cc|h):\d)"
+)
 
 
 def strip_prefixes(text: str) -> tuple[str, int | None]:
@@ -40,6 +63,11 @@ def strip_prefixes(text: str) -> tuple[str, int | None]:
             rank = int(match[match.lastgroup])
         text = text[match.end() :]
     return text, rank
+
+
+def is_quiet(line: str, text: str) -> bool:
+    """Whether a logger says of `line`, whose text without prefixes is `text`, that it is no more than a warning."""
+    return QUIET.search(line, 0, len(line) - len(text) + 24) is not None
 
 
 def prefix_form(before: bytes) -> bytes:
@@ -65,9 +93,34 @@ def decode(line: bytes) -> str:
     """One raw line as clean text: `\\r` rewrites folded, escapes gone, invalid UTF-8 replaced, too long a line clipped."""
     if b"\r" in line:
         line = fold(line)
+    if b"\t" in line and (numbered := NUMBERED.match(line)):
+        line = line[numbered.end() :]
     if len(line) > LINE_LIMIT:
         return clean(line[:LINE_LIMIT].decode(errors="replace")) + CLIPPED
     return clean(line.decode(errors="replace"))
+
+
+JSON_TEXT = ("log", "message", "msg", "textPayload", "line")  # of docker, fluentd and their like
+
+
+def unwrapped(block: bytes) -> bytes:
+    """Whole lines; those that a collector of logs made into JSON objects are again what the job printed."""
+    if not (block.startswith(b'{"') or b'\n{"' in block):
+        return block
+    return b"\n".join(_text_of(line) if line.startswith(b'{"') else line for line in block.split(b"\n"))
+
+
+def _text_of(line: bytes) -> bytes:
+    try:
+        found: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    values = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    texts = (values.get(name) for name in JSON_TEXT)
+    text = next((text for text in texts if isinstance(text, str)), None)
+    if text is None:
+        return line
+    return text.rstrip("\r\n").replace("\n", " ").encode(errors="replace")
 
 
 class LineSplitter:
@@ -84,12 +137,12 @@ class LineSplitter:
             return b""
         block = b"".join((self._rest, memoryview(data)[:end]))
         self._rest = _kept(data[end:])
-        return block
+        return unwrapped(block)
 
     def finish(self) -> bytes:
         """The last line, where the log ends without a newline."""
         block, self._rest = self._rest, b""
-        return block
+        return unwrapped(block)
 
 
 def _kept(rest: bytes) -> bytes:

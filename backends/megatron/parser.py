@@ -33,6 +33,8 @@ LOOK = 16  # lines that are looked at together
 BEGINS_ANEW = re.compile(rb"iteration[^|\n]*/[^|\n]*\||world size|\x1b")
 DEPENDENT = (Error, Milestone, IterationBatch)  # events that must not change places with iteration lines
 NUMBERS_MATTER = b"loss scale"  # lines that mean something or nothing by their numbers
+# What a line without its newline may lack the end of: `| lm loss: 1.06` of 1.064E+01. All before the last `|` is whole.
+TORN = re.compile(rb"iteration +\d+ */|loss at |memory \((?:MB|GB)\)")
 # Addresses, ids and numbers of a line that holds no word of meaning are all the same.
 HEX_TO_0 = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 SHORT = 400  # bytes; longer lines are not remembered
@@ -67,6 +69,8 @@ class Parser:
     def finish(self) -> list[Event]:
         """The events of the last line and of what was held back. The log ends here."""
         rest = self._splitter.finish()
+        if TORN.search(rest):
+            rest = rest[: rest.rfind(b"|") + 1]
         events = list(self._block(rest + b"\n")) if rest else []
         return events + self._reader.finish()
 

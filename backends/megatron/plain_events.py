@@ -179,7 +179,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("datetime: ", DATETIME, _dated),
     ("loss at ", r"(?<![\w-])validation(?P<set>-[^ ]+)? loss at (?P<where>[^|]*)\|(?P<values>.*)", _validation),
     ("saving checkpoint at", rf"^\s*{STAMP}(?:global rank \d+ is )?saving checkpoint at iteration{IT} to (?P<path>.*?)(?: in \w+ format)?\s*$", _checkpoint("saving")),
-    (SAVED, rf"^\s*{STAMP}successfully saved (?:local )?checkpoint (?:from|at) iteration{IT}(?: to (?P<path>.*?))?(?: \[ .*\])?\s*$", _checkpoint("saved")),
+    (SAVED, rf"^\s*{STAMP}successfully saved checkpoint (?:from|at) iteration{IT} to (?P<path>.*?)(?: \[ .*\])?\s*$", _checkpoint("saved")),
+    (SAVED, rf"^\s*{STAMP}successfully saved local checkpoint from iteration{IT}\s*$", _checkpoint("saved")),
     ("scheduled an async", rf"^\s*{STAMP}scheduled an async checkpoint save at iteration{IT} to (?P<path>.*?)\s*$", _checkpoint("queued")),
     (SAVED, rf"^\s*{STAMP}successfully saved (?P<path>/\S+|\S+\.pt)\s*$", _checkpoint("saved")),
     ("successfully loaded checkpoint", rf"^\s*{STAMP}successfully loaded checkpoint from (?P<path>.*?)(?: \[ .*?\])? at iteration{IT}", _checkpoint("loaded")),
@@ -204,6 +205,7 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("signal ", r"^\s*signal (?P<signal>\d{1,4}) \(\w[\w ]*\)\.\s*$", _signalled),
     ("Exit code:", r"^\s*Exit code:\s+(?P<status>\d{1,9})\s*$", _exit_code),
     ("Exited with exit code", r"srun: error: .*: tasks? [\d,-]+: Exited with exit code (?P<status>\d{1,9})", _exit_code),
+    ("erminated", r"srun: (?:error: .*: tasks? [\d,-]+: Terminated|Force Terminated job .*)", _exited),
     ("CANCELLED AT", r"slurmstepd: error: \*\*\* (?:JOB|STEP) .* CANCELLED AT .*", _exited),
     ("exitcode ", r"^\s*exitcode\s*: (?P<code>-?\d{1,9}) \(pid.*", _torchrun),
     ("destroy_process_group() was not called before program exit", r"destroy_process_group\(\)", _ending),
@@ -212,11 +214,11 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("training terminated", r">>> training terminated\. Returning", _exited),
     ("Exiting during evaluation", r"Exiting during evaluation, timelimit reached", _exited),
     ("Reducing dynamic loss scale", r"Reducing dynamic loss scale from 1(?:\.0)? to 1(?:\.0)?\b", _scale_at_end),
-    (" ...", r"^  (?P<name>[A-Za-z_]\w*) \.{3,} ?(?P<value>.*)$", _argument),
+    (" ...", r"^ {1,2}(?P<name>[A-Za-z_]\w*) \.{3,} ?(?P<value>.*)$", _argument),
     *((words, rf"^\s*{re.escape(words)}", _named(name)) for words, name in STARTS.items()),
 )  # fmt: skip
 RULES = tuple((words, re.compile(pattern), make) for words, pattern, make in _TABLE)
-ARGUMENT = re.compile(r"^  (?P<name>[A-Za-z_]\w*) (?:\.+ ?|  ?)(?P<value>.*)$")
+ARGUMENT = re.compile(r"^ {1,2}(?P<name>[A-Za-z_]\w*) (?:\.+ ?|  ?)(?P<value>.*)$")
 
 
 def read_plain(text: str, line: int, rank: int | None) -> Event | None:

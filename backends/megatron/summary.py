@@ -68,7 +68,9 @@ def summary(record: Record) -> dict[str, Any]:
 
 def attention(record: Record, found: Diagnosis) -> list[str]:
     """Kinds of what needs attention in the newest attempt; empty when all is well."""
-    kinds = [found.cause.kind] if found.cause else ["failed"] if found.phase == "failed" else []
+    kinds = (
+        [found.cause.kind] if found.cause else [found.phase] if found.phase in ("failed", "unknown") else []
+    )
     grave = [a.kind for a in record.alerts if a.severity in GRAVE and a.line >= found.since]
     return list(dict.fromkeys([*kinds, *(["hanging"] if found.hanging else []), *grave]))
 

@@ -36,7 +36,7 @@ def _longest_words(phrases: Iterable[str]) -> frozenset[bytes]:
 TRIGGERS = _longest_words(
     [
         *(words for words, _, _ in RULES),
-        *(pieces[0] for row in KNOWN_ERRORS for pieces in row.phrases),
+        *(pieces[0] for row in KNOWN_ERRORS if not row.raised for pieces in row.phrases),
         *OTHERS,
     ]
 )

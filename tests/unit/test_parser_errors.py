@@ -14,6 +14,19 @@ from backends.megatron.record import Record
 LINES = [
     ("out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."),
     ("nccl-timeout", "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, Timeout(ms)=600000) ran for 600003 milliseconds"),
+    ("out-of-memory", "RuntimeError: HIP out of memory. Tried to allocate 7.12 GiB"),
+    ("gpu-fault", "[Tue Feb 11 04:17:01 2025] NVRM: Xid (PCI:0000:5d:00): 79, pid=4711, GPU has fallen off the bus."),
+    ("gpu-kernel", "RuntimeError: CUDA error: an illegal memory access was encountered"),
+    ("nccl-timeout", "[rank0]:[F1130 11:12:13.1 ProcessGroupNCCL.cpp:1306] [PG 0 Rank 0] Heartbeat monitor timed out! x"),
+    ("hccl", "RuntimeError: OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6"),
+    ("rank-missing", "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined."),
+    ("shared-memory", "gpu01:4711:4800 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device"),
+    ("host-out-of-memory", "[12345.678901] Out of memory: Killed process 4711 (python) total-vm:1234kB"),
+    ("weights-only", "_pickle.UnpicklingError: Weights only load failed. In PyTorch 2.6, we changed the default"),
+    ("arguments", "pretrain_gpt.py: error: unrecognized arguments: --use-foo"),
+    ("rank-killed", "srun: error: gpu07: tasks 0-7: Killed"),
+    ("rank-killed", "/var/spool/slurmd/job4711/slurm_script: line 88: 12345 Killed                  python pretrain_gpt.py"),
+    ("rerun", "WARNING:megatron.core.rerun_state_machine:Unexpected result nan on rank 3 at iteration #4711 invocation #1"),
     ("duplicate-gpu", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"),
     ("nccl", "torch.distributed.DistBackendError: NCCL error, unhandled system error, ncclSystemError: x"),
     ("address-in-use", "RuntimeError: The server socket has failed to listen. errno: 98 - Address already in use"),
@@ -61,16 +74,52 @@ LINES = [
     ("rank-failed", "prterun detected that one or more processes exited with non-zero status,"),
 ]  # fmt: skip
 
+# What is an error only as the end of a traceback.
+RAISED = [
+    ("missing-module", "ModuleNotFoundError: No module named 'apex'"),
+    ("binary-mismatch", "ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"),
+    ("no-permission", "PermissionError: [Errno 13] Permission denied: '/ckpt/iter_0000100'"),
+    ("file-system", "OSError: [Errno 116] Stale file handle"),
+    ("open-files", "OSError: [Errno 24] Too many open files"),
+    ("peer-lost", "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.1.2.3]:4711"),
+]
+
 
 def test_every_row_of_the_table_has_a_line_here() -> None:
-    assert {kind for kind, _ in LINES} == {row.kind for row in KNOWN_ERRORS}
+    assert {kind for kind, _ in [*LINES, *RAISED]} == {row.kind for row in KNOWN_ERRORS}
 
 
 @pytest.mark.parametrize(("kind", "line"), LINES)
 def test_an_error_is_recognised_and_explained(kind: str, line: str) -> None:
     row = one(line + "\n", "error")
-    assert (row["kind"], row["message"]) == (kind, line)
+    assert (row["kind"], row["message"]) == (
+        kind,
+        line.removeprefix("WARNING:megatron.core.rerun_state_machine:"),
+    )
     assert row["explanation"].endswith(".") and row["remedy"].endswith(".")
+
+
+@pytest.mark.parametrize(("kind", "line"), RAISED)
+def test_some_are_errors_only_where_a_traceback_ends_in_them(kind: str, line: str) -> None:
+    assert one("\n".join(traceback("", line)) + "\n", "error")["kind"] == kind
+    assert not rows(parse(line + "\n"), "error")
+
+
+@pytest.mark.parametrize("rank", ["", "[rank3]: "])
+@pytest.mark.parametrize(
+    ("exception", "details", "kind"),
+    [
+        ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1970, invalid usage (run with NCCL_DEBUG=WARN)",
+         ["ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", "Last error:", "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 5d000"], "duplicate-gpu"),
+        ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1970, remote process exited", ["ncclRemoteError: A call failed."], "nccl"),
+        ('AssertionError:   File "/w/grad_buffer.py", line 146, in sync', ["Rank 3: found NaN in local grad norm in backward pass. Device: 3, node: n"], "nan"),
+        ("RuntimeError: something", ["[E1130 11:12:13 x.cpp:9] [Rank 0] Watchdog caught collective operation timeout: x"], "exception"),
+    ],
+)  # fmt: skip
+def test_an_exception_may_be_explained_by_the_lines_of_its_message(rank: str, exception: str, details: list[str], kind: str) -> None:  # fmt: skip
+    lines = [*traceback(rank, exception), *(rank + detail for detail in details)]
+    first = rows(parse("\n".join(lines) + "\n"), "error")[0]
+    assert (first["kind"], first["ranks"]) == (kind, 1)
 
 
 @pytest.mark.parametrize("kind", [row.kind for row in KNOWN_ERRORS])
@@ -88,7 +137,14 @@ def test_phrases_hold_no_digits_and_are_in_lower_case(kind: str) -> None:
         "WARNING: CUDA out of memory will be printed if x",
         "/lib/x.py:83: UserWarning: Address already in use",
         "  error_injection_rate ............................ 0",
-        "ModuleNotFoundError: No module named 'apex'",
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99).",
+        "[W1130 11:12:13.123456789 socket.cpp:464] [c10d] The server socket has failed to bind (errno: 98 - Address already in use).",
+        "[rank3]:[W401 11:12:13.1 TCPStore.cpp:106] [c10d] sendBytes failed: Connection refused",
+        "W0211 04:17:01.123000 4711 torch/x.py:906] No space left on device, retrying",
+        "WARNING:root:Tracking server: Connection refused, retrying",
+        "2025-02-11 04:17:01,123 - WARNING - Tracking server: Connection refused, retrying",
+        "gpu01:4711:4800 [0] NCCL INFO Call to connect returned Connection refused, retrying",
+        "INFO:root:Connection refused once",
         "INFO: no errors found",
     ],
 )
@@ -184,6 +240,20 @@ def test_an_error_is_told_when_iterations_go_on_after_it() -> None:
 def test_errors_are_bounded() -> None:
     text = "".join(f"Traceback (most recent call last):\n  x\nE{i}Error: y\n" for i in range(500))
     assert len(rows(parse(text), "error")) == 50
+
+
+@pytest.mark.parametrize(
+    ("why", "word"),
+    [
+        (" DUE TO TIME LIMIT", "time"),
+        (" DUE TO PREEMPTION", "another job"),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node"),
+        ("", "somebody"),
+    ],
+)
+def test_slurm_says_why_it_ends_a_job(why: str, word: str) -> None:
+    line = f"slurmstepd: error: *** JOB 4711 ON gpu07 CANCELLED AT 2025-02-11T04:17:01{why} ***\n"
+    assert word in one(line, "alert")["message"]
 
 
 def test_what_slurm_says_at_the_end() -> None:

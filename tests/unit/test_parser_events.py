@@ -157,7 +157,7 @@ def test_parameters_are_counts(line: str, values: dict[str, int]) -> None:
 def test_memory_is_mebibytes(
     line: str, rank: int | None, iteration: int | None, values: dict[str, Any]
 ) -> None:
-    row = one(line, "memory")
+    row = one(line + "\n", "memory")
     assert (row["rank"], row["iteration"], row["values"]) == (rank, iteration, values)
 
 

@@ -111,9 +111,7 @@ def test_numbers_of_any_length_never_raise(logs: Path, digits: int) -> None:
     for line in lines:
         for number in set(re.findall(r"\d+", line)):
             hostile = re.sub(rf"\b{number}\b", "9" * digits, line).encode()
-            assert as_set(parse(b"\n".join([hostile] * 6))) == as_set(
-                parse_line_by_line(b"\n".join([hostile] * 6))
-            )
+            assert as_set(parse((hostile + b"\n") * 6)) == as_set(parse_line_by_line((hostile + b"\n") * 6))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_colours_do_not_slow_or_change_what_lines_say() -> None:
 
 
 def test_every_known_error_and_rule_is_among_the_lines_that_may_mean_something() -> None:
-    for row in KNOWN_ERRORS:
+    for row in (row for row in KNOWN_ERRORS if not row.raised):
         for pieces in row.phrases:
             assert may_mean_something(" x ".join(pieces).encode()), pieces
     for words, _, _ in RULES:

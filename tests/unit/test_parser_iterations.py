@@ -70,7 +70,7 @@ def test_every_line_of_the_wild_is_what_it_is(logs: Path) -> None:
     ],
 )  # fmt: skip
 def test_values_of_every_form(line: str, values: dict[str, Any]) -> None:
-    assert one(line, "iteration")["values"] == values
+    assert one(line + "\n", "iteration")["values"] == values
     many = rows(parse(f"{line}\n" * 50), "iteration")
     assert [row["values"] for row in many] == [values] * 50, "read as columns it is the same"
 
@@ -201,3 +201,25 @@ def test_lines_behind_the_name_of_a_host_are_all_read() -> None:
     ]
     found = rows(parse("".join(lines)), "iteration")
     assert [row["iteration"] for row in found] == list(range(1, 300))
+
+
+@pytest.mark.parametrize(
+    ("end", "values"),
+    [
+        (" lm loss: 1.06", {"learning rate": 2e-4}),
+        (" lm loss: 1.064E+01 | grad norm: 0", {"learning rate": 2e-4, "lm loss": 10.64}),
+        (" lm loss: 1.064E+01 |", {"learning rate": 2e-4, "lm loss": 10.64}),
+    ],
+)
+def test_the_last_field_of_a_line_that_is_being_written_is_not_believed(
+    end: str, values: dict[str, float]
+) -> None:
+    assert one(" iteration 5/10 | learning rate: 2E-04 |" + end, "iteration")["values"] == values
+
+
+@pytest.mark.parametrize(
+    "text", [" iteration 5/10 | lm lo", " iteration 5/1", " validation loss at iteration 5 | lm"]
+)
+def test_nothing_of_a_line_that_has_only_begun_is_believed(text: str) -> None:
+    found = rows(parse(text))
+    assert not any(row["event"] == "iteration" or row["values"] for row in found)

@@ -48,7 +48,7 @@ def run(*arguments: str, standard_input: bytes | None = None) -> Any:
         ("2xh200-oom-then-hangs", "failed", True, None, "out-of-memory"),
         ("2xh200-rank-killed", "failed", False, 160, "rank-killed"),
         ("2xh200-tp2-mpirun-output-rank", "finished", False, 40, None),
-        ("core_r0.8.0-preprocess", "starting", False, None, None),
+        ("core_r0.8.0-preprocess", "unknown", False, None, None),
         ("h200-core_r0.8.0-resume-refused", "failed", False, None, "scheduler-mismatch"),
         ("h200-core_r0.8.0-serve", "running", False, None, None),
         ("h200-core_r0.8.0-train", "finished", False, 200, None),
@@ -96,7 +96,8 @@ def test_ranks_that_ran_out_of_memory_and_wait_for_ever() -> None:
 @pytest.mark.parametrize(
     ("log", "phase", "hanging"),
     [
-        ("", "starting", False),
+        ("", "unknown", False),
+        ("epoch 1 loss 3.0\nno Megatron here\n", "unknown", False),
         (WORLD, "starting", False),
         (WORLD + iterations(1, 3), "running", False),
         (WORLD + iterations(1, 3) + DONE, "finished", False),
@@ -204,3 +205,26 @@ def test_a_run_is_found_by_its_name_and_knows_better_than_its_log_how_it_ended(t
         f"{'phase':<34}lost",
         f"{'reason':<34}The machine restarted.",
     ]
+
+
+@pytest.mark.parametrize("log", [b"", b"epoch 1 loss 3.0\n", bytes(range(256)) * 20])
+def test_what_holds_no_line_of_megatron_is_said_to(log: bytes) -> None:
+    told = run("-", standard_input=log)
+    assert told.return_value == 0 and "phase                             unknown" in told.output
+    assert "No line of training by Megatron-LM was found" in told.output
+    assert run("-", "--check", standard_input=log).return_value == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "slurmstepd: error: *** JOB 7 ON n CANCELLED AT 2025-02-11T04:17:01 DUE TO TIME LIMIT ***",
+            "DUE TO TIME",
+        ),
+        ("srun: error: gpu07: tasks 0-7: Terminated", "Terminated"),
+    ],
+)
+def test_how_a_log_ended_is_told(line: str, reason: str) -> None:
+    told = run("-", standard_input=(WORLD + iterations(1, 3) + line + "\n").encode())
+    assert "phase                             stopped" in told.output and reason in told.output

@@ -62,7 +62,8 @@ def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
     """What a run's state knows better than its log: whether it lives, and how it ended."""
     over = {"hanging": False, "seconds_left": None} if info.over else {}
     failed = info.phase in ("failed", "lost")
-    kept = [kind for kind in found["attention"] if kind != "hanging" or not info.over]
+    nothing = found["phase"] == "unknown"  # then the run's state says more than its log
+    kept = [kind for kind in found["attention"] if kind != "unknown" and (kind != "hanging" or not info.over)]
     attention = kept if kept or not failed else [info.phase]
     return {
         **found,
@@ -71,6 +72,7 @@ def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
         "phase": info.phase,
         "reason": info.reason,
         "attention": attention,
+        "advice": None if nothing else found["advice"],
     }
 
 
@@ -97,6 +99,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "phase", found["phase"] + hanging
     if found.get("reason"):
         yield "reason", found["reason"]
+    elif found["phase"] in ("stopped", "failed") and not found["cause"] and found["exits"]:
+        yield "reason", found["exits"][-1]["reason"]
     if found["iteration"] is not None:
         yield "iteration", f"{_number(found['iteration'])} / {_number(found['train_iters'])}"
     if len(found["segments"]) > 1:
@@ -114,7 +118,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "parameters", _number(found["parameters"]["total"])
     for row in found["memory"][:RANKS_SHOWN]:
         if "max allocated" in row["values"]:
-            yield f"memory of rank {row['rank']} (MiB, maximum)", _number(row["values"]["max allocated"])
+            of_rank = "" if row["rank"] is None else f" of rank {row['rank']}"
+            yield f"memory{of_rank} (MiB, maximum)", _number(row["values"]["max allocated"])
     for row in found["validations"][-1:]:
         values = "  ".join(f"{name} {_number(value)}" for name, value in row["values"].items())
         yield f"{row['set']} at {row['iteration']}", values

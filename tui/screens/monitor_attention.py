@@ -47,7 +47,9 @@ def entries(
         ))  # fmt: skip
     if reason:
         found.insert(0, Entry(0, "error" if run_phase in ("failed", "lost") else "info", reason))
-    if diagnosis.advice:
+    if diagnosis.advice and not (
+        run_phase and diagnosis.phase == "unknown"
+    ):  # a run of ours says more itself
         found.insert(0, Entry(0, "warning", diagnosis.advice))
     return found[:NEWS]
 

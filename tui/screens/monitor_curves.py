@@ -216,6 +216,7 @@ def x_of(record: Record, iteration: float, x: XAxis) -> float | None:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 EMPTY = {
+    "unknown": "no line of Megatron-LM so far: waiting for the first iteration",
     "failed": "it failed before its first iteration was logged",
     "stopped": "it was stopped before its first iteration was logged",
     "finished": "it logged no iteration",

@@ -22,6 +22,8 @@ def phase_word(record: Record, diagnosis: Diagnosis, run_phase: str | None) -> s
         return diagnosis.phase
     if diagnosis.phase == "running":
         return activity(record)
+    if diagnosis.phase == "unknown" and run_phase is None:
+        return "nothing of Megatron-LM so far"
     return starting_words(record)
 
 

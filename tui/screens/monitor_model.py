@@ -83,7 +83,7 @@ class MonitorModel:
     @property
     def may_plot(self) -> bool:
         """Whether there is, or will be, something to plot."""
-        return bool(self.curves.metrics()) or self.diagnosis.phase in ("starting", "running")
+        return bool(self.curves.metrics()) or self.diagnosis.phase in ("unknown", "starting", "running")
 
     def headline(self, now: float) -> Headline:
         info, name = self.info, self.wanted.name if self.wanted else ""
