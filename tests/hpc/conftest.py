@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from namespace_nodes import NamespaceNodes
 
 from backends.resources import resource_folder
 
@@ -53,3 +55,12 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory, hpc_environment: dict[st
     )  # fmt: skip
     assert built.returncode == 0, built.stderr[-4000:]
     return image
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[NamespaceNodes]:
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("nodes on one machine need root and iproute2")
+    nodes = NamespaceNodes.up()
+    yield nodes
+    nodes.down()

@@ -9,13 +9,13 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from namespace_nodes import NamespaceNodes
 
 from backends.errors import UserError
 from backends.launch.adoption import looked_after
@@ -37,12 +37,11 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
 ]
 LIMIT = 90.0  # s
-AGENT = Path(__file__).parents[2] / ".ci" / "test-nodes.sh"
-NODES = ("node1", "node2")
+CONTROLLER_PORTS = 20000  # and the number of the cluster: below those that the kernel gives to clients
 SLURM_PROGRAMS = ("ip", "nsenter", "munged", "slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
 CONFIGURATION = """\
 ClusterName=test
-SlurmctldHost=localhost(10.77.0.1)
+SlurmctldHost=localhost({here})
 SlurmctldPort={controller}
 AuthType=auth/munge
 AuthInfo=socket={root}/munge.sock
@@ -62,8 +61,8 @@ JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 MpiDefault=none
 KillWait=5
-NodeName=node1 NodeHostname=node1 NodeAddr=10.77.0.11 Port={port} CPUs={cpus}
-NodeName=node2 NodeHostname=node2 NodeAddr=10.77.0.12 Port={port} CPUs={cpus}
+NodeName={first} NodeHostname={first} CPUs={cpus}
+NodeName={second} NodeHostname={second} CPUs={cpus}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -73,12 +72,6 @@ def until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def require_slurm() -> None:
@@ -95,9 +88,10 @@ def slurm_version() -> tuple[int, ...]:
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def slurm(tmp_path_factory: pytest.TempPathFactory, nodes: NamespaceNodes) -> Iterator[Path]:
     """A controller and two nodes of its own, beside any other Slurm; its configuration is what SLURM_CONF names."""
     require_slurm()
+    both = (nodes.first, nodes.second)
     root = tmp_path_factory.mktemp("slurm")
     (root / "state").mkdir()
     key = root / "munge.key"
@@ -105,7 +99,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     key.chmod(0o400)
     configuration = root / "slurm.conf"
     configuration.write_text(
-        CONFIGURATION.format(root=root, controller=free_port(), port=free_port(), cpus=os.cpu_count())
+        CONFIGURATION.format(
+            root=root,
+            here=nodes.address(1),
+            controller=CONTROLLER_PORTS + nodes.number,
+            first=nodes.first,
+            second=nodes.second,
+            cpus=os.cpu_count(),
+        )
     )
     (root / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if slurm_version() >= (23, 11) else "")
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
@@ -113,9 +114,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ["munged", "--force", f"--key-file={key}", f"--socket={root}/munge.sock", f"--pid-file={root}/munge.pid",
          f"--log-file={root}/munge.log", f"--seed-file={root}/munge.seed"],
         ["slurmctld", "-c"],
-        *(on_node(node, f"exec slurmd -N {node}") for node in NODES),
+        *(on_node(node, f"exec slurmd -N {node}") for node in both),
     )  # fmt: skip
-    subprocess.run(["bash", str(AGENT), "up", "2"], check=True, timeout=60, capture_output=True)
     try:
         for words in daemons:
             subprocess.run(words, env=environment, check=True, timeout=60, capture_output=True)
@@ -123,9 +123,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield configuration
     finally:
         told(environment, "scancel", "--full", "--signal=KILL", "--user=root")
-        for name in (*NODES, "slurmctld", "munge"):
+        for name in (*both, "slurmctld", "munge"):
             end(root / f"{name}.pid")
-        subprocess.run(["bash", str(AGENT), "down"], check=True, timeout=60, capture_output=True)
 
 
 def on_node(node: str, script: str) -> list[str]:
@@ -206,7 +205,7 @@ def log(folder: RunFolder) -> str:
 
 
 def test_two_nodes_train_in_an_image_are_followed_and_stopped_with_a_checkpoint(
-    jobs: Jobs, cpu_image: Path
+    jobs: Jobs, cpu_image: Path, nodes: NamespaceNodes
 ) -> None:
     jobs.settings("nodes = 2")
     folder = jobs.start(jobs.plan("stopped", ranks=2, image=cpu_image))
@@ -214,7 +213,7 @@ def test_two_nodes_train_in_an_image_are_followed_and_stopped_with_a_checkpoint(
     info = describe(folder)
     assert (info.phase, info.slurm_job) == ("running", folder.batch_job())
     assert "using world size: 2" in log(folder)
-    assert "node[1-2]" in jobs.slurm("squeue", "-h", "-j", info.slurm_job or "", "-o", "%N")
+    assert f"{nodes.first[:-1]}[1-2]" in jobs.slurm("squeue", "-h", "-j", info.slurm_job or "", "-o", "%N")
     *_, info = stop_run(folder, jobs.workspace)
     assert (info.phase, info.exit_code, info.reason) == ("finished", 0, "Stopped on request."), log(folder)[
         -3000:
