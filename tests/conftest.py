@@ -47,6 +47,9 @@ def logs() -> Path:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The user's own settings, colours and clock must not decide what a test sees (Textual reads some when imported)."""
+    config.option.loadscopereorder = (
+        False  # xdist would begin with the largest file, and end with the hpc tests
+    )
     for name in list(os.environ):
         if name in USERS_OWN:
             del os.environ[name]
@@ -66,7 +69,8 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folder says what a test needs; the marker follows. A file stays on one worker, and so do all hpc tests:
-    they share an image that takes a while to build, and would be in each other's way."""
+    they share an image that takes a while to build. They take the longest, and so begin."""
+    items.sort(key=lambda item: not item.path.is_relative_to(TESTS / "hpc"))
     missing = [program for program in HPC_PROGRAMS if shutil.which(program) is None]
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]

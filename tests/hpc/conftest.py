@@ -48,7 +48,7 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory, hpc_environment: dict[st
         return Path(given)
     require("mmdebstrap")
     image = tmp_path_factory.mktemp("image") / "cpu.sif"
-    command = ["nice", "-n", "19", "singularity", "build", "--fakeroot", *QUICK]
+    command = ["singularity", "build", "--fakeroot", *QUICK]
     built = subprocess.run(
         [*command, str(image), str(resource_folder("singularity") / "cpu.def")],
         env=hpc_environment, capture_output=True, text=True, timeout=600, check=False,
