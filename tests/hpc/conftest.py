@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,18 +43,28 @@ def hpc_environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def cpu_image(tmp_path_factory: pytest.TempPathFactory, hpc_environment: dict[str, str]) -> Path:
+def build_image(hpc_environment: dict[str, str]) -> Callable[[Path, Path], Path]:
+    """`build_image(definition, image)`: the image, made from it."""
+    require("mmdebstrap")
+
+    def build(definition: Path, image: Path) -> Path:
+        built = subprocess.run(
+            ["singularity", "build", "--fakeroot", *QUICK, str(image), str(definition)],
+            env=hpc_environment, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert built.returncode == 0, built.stderr[-4000:]
+        return image
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def cpu_image(tmp_path_factory: pytest.TempPathFactory, build_image: Callable[[Path, Path], Path]) -> Path:
     if given := os.environ.get("MDK_CPU_SIF"):
         return Path(given)
-    require("mmdebstrap")
-    image = tmp_path_factory.mktemp("image") / "cpu.sif"
-    command = ["singularity", "build", "--fakeroot", *QUICK]
-    built = subprocess.run(
-        [*command, str(image), str(resource_folder("singularity") / "cpu.def")],
-        env=hpc_environment, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr[-4000:]
-    return image
+    return build_image(
+        resource_folder("singularity") / "cpu.def", tmp_path_factory.mktemp("image") / "cpu.sif"
+    )
 
 
 @pytest.fixture(scope="session")

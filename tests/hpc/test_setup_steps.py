@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +53,15 @@ with open(prefix + ".idx", "wb") as index:
     index.write(struct.pack(f"<{n + 1}q", *range(n + 1)))
 """
 EMPTY = "Bootstrap: scratch\n\n%setup\n    echo begun\n    while [ -e {gate} ]; do sleep 0.1; done\n"
+OLD = """\
+Bootstrap: scratch
+
+%setup
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' | awk '!/security/ && !seen++')
+    mmdebstrap --variant=extract --mode=root --skip=check/empty,output/dev,output/mknod \\
+        --include=dash,openmpi-bin bookworm "${APPTAINER_ROOTFS:-$SINGULARITY_ROOTFS}" "$mirror"
+    ln -s mpirun.openmpi "${APPTAINER_ROOTFS:-$SINGULARITY_ROOTFS}/usr/bin/mpirun"
+"""
 
 
 @pytest.fixture
@@ -266,17 +275,11 @@ def test_ranks_that_each_believe_to_be_alone_are_caught(site: Site, cpu_image: P
 
 
 @pytest.fixture(scope="module")
-def old_image(tmp_path_factory: pytest.TempPathFactory, hpc_environment: dict[str, str]) -> Iterator[Path]:
-    """With Open MPI 4, where the host has 5."""
-    image = tmp_path_factory.mktemp("old") / "old.sif"
-    script = Path(__file__).parents[2] / ".ci" / "build-cpu-sif.sh"
-    built = subprocess.run(
-        ["nice", "-n", "19", "bash", str(script), str(image), "bookworm"],
-        env=hpc_environment, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr[-3000:]
-    yield image
-    image.unlink()
+def old_image(tmp_path_factory: pytest.TempPathFactory, build_image: Callable[[Path, Path], Path]) -> Path:
+    """With Open MPI 4, where the host has 5, and little else."""
+    folder = tmp_path_factory.mktemp("old")
+    (folder / "old.def").write_text(OLD)
+    return build_image(folder / "old.def", folder / "old.sif")
 
 
 def test_an_image_with_another_open_mpi_is_refused_with_what_will_happen(site: Site, old_image: Path) -> None:

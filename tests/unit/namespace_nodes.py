@@ -30,7 +30,7 @@ class NamespaceNodes:
 
     @property
     def number(self) -> int:
-        return int(self.first.removeprefix("mdk").partition("-")[0])
+        return int(self.first.removeprefix("mdk").partition("node")[0])
 
     def address(self, host: int) -> str:
         """Of host 1, this machine; 11 and 12 are the nodes."""
