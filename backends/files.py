@@ -80,6 +80,15 @@ def read_json_lines(path: Path, newest: int | None = None) -> Iterator[dict[str,
             yield value
 
 
+def existing(name: str) -> Path | None:
+    """What lies at the path that somebody has typed; None where nothing does, or nothing can be called so."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
+        return None
+
+
 def existing_parent(folder: Path) -> Path:
     """`folder`, or the nearest above it that is there, whatever it is."""
     return next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)

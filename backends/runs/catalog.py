@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.errors import UserError
-from backends.files import read_json
+from backends.files import existing, read_json
 from backends.runs.folder import DATE, NAME, TIME, RunFolder
 from backends.runs.judgement import Ending, Observation, ending, observe
 from backends.runs.plan import Kind, RunPlan
@@ -176,7 +176,7 @@ def find_run(workspace: Workspace, name: str | None, *, training: bool = False) 
         folder = RunFolder(workspace.runs / name)
         if folder.path.is_dir():
             return folder
-    elif path := _folder(name):
+    elif (path := existing(name)) is not None and path.is_dir():
         folder = RunFolder(path.resolve())
         if folder.plan_file.exists() or folder.state_file.exists():
             return folder
@@ -193,13 +193,19 @@ def find_run(workspace: Workspace, name: str | None, *, training: bool = False) 
     raise UserError(f"There is no run {clean_line(name, 200)!r} in {workspace.runs}.", remedy)
 
 
-def _folder(name: str) -> Path | None:
-    """`name` as the path of an existing folder."""
+def find_log(
+    workspace: Workspace, name: str | None, *, training: bool = False
+) -> tuple[Path, RunFolder | None]:
+    """The log at the path `name`, else that of the run which `find_run` finds, and the run. Raises UserError."""
+    if name is not None and (path := existing(name)) is not None and not path.is_dir():
+        return path, None
     try:
-        path = Path(name).expanduser()
-        return path if name and path.is_dir() else None
-    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
-        return None
+        run = find_run(workspace, name, training=training)
+    except UserError as error:
+        raise (
+            error if name is None else UserError(f"{error.message} Nor is it a log.", error.remedy)
+        ) from None
+    return run.log, run
 
 
 def _newest(workspace: Workspace, training: bool) -> RunFolder:

@@ -12,7 +12,7 @@ from backends.errors import UserError
 from backends.megatron.diagnosis import diagnose
 from backends.megatron.record import Record
 from backends.models.arguments import group_arguments
-from backends.runs.catalog import find_run
+from backends.runs.catalog import find_log
 from backends.runs.folder import RunFolder
 from backends.text import clean_line
 from backends.workspace import Workspace
@@ -44,25 +44,14 @@ class ArgumentRow:
 
 def subject(workspace: Workspace, name: str) -> Subject:
     """The log at the path `name`, else the run that it names. Raises UserError."""
-    if (path := _file(name)) is not None:
-        return Subject(clean_line(name, 200), path)
-    try:
-        run = find_run(workspace, name)
-    except UserError as error:
-        raise UserError(f"{error.message} Nor is it a log.", error.remedy) from None
+    log, run = find_log(workspace, name)
+    if run is None:
+        return Subject(clean_line(name, 200), log)
     try:
         planned = planned_arguments(run.plan().arguments)
     except UserError:
         planned = None
-    return Subject(run.name, run.log, run, planned)
-
-
-def _file(name: str) -> Path | None:
-    try:
-        path = Path(name).expanduser()
-        return path if path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
-        return None
+    return Subject(run.name, log, run, planned)
 
 
 def subjects(workspace: Workspace, names: Sequence[str]) -> list[Subject]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
-from backends.errors import UserError
 from backends.megatron.summary import read_record, summary
-from backends.runs.catalog import RunInfo, describe, find_run
-from backends.runs.folder import RunFolder
+from backends.runs.catalog import RunInfo, describe, find_log
 from backends.text import clean_line
+from backends.ticks import duration
 from backends.workspace import Workspace
 from tui.commands.parse import open_log
 
@@ -28,34 +26,13 @@ RANKS_SHOWN = 4
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) -> int:
     """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
-    path, run = _resolve(workspace, name)
-    with open_log(path) as file:
+    log, run = (name, None) if name == "-" else find_log(workspace, name)
+    with open_log(str(log)) as file:
         found = summary(read_record(file))
     if run is not None:
         found = of_run(found, describe(run))
     click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
     return 3 if check and found["attention"] else 0
-
-
-def _resolve(workspace: Workspace, name: str | None) -> tuple[str, RunFolder | None]:
-    """The log to read, and the run that it belongs to. Raises UserError."""
-    if name == "-" or (name and _is_log(name)):
-        return name, None
-    try:
-        run = find_run(workspace, name)
-    except UserError as error:
-        if name is None:
-            raise
-        raise UserError(f"{error.message} Nor is it a log.", error.remedy) from None
-    return str(run.log), run
-
-
-def _is_log(name: str) -> bool:
-    try:
-        path = Path(name).expanduser()
-        return path.exists() and not path.is_dir()
-    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
-        return False
 
 
 def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
@@ -132,12 +109,3 @@ def _number(value: float | str) -> str:
     if isinstance(value, str):
         return clean_line(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
-
-
-def duration(seconds: float) -> str:
-    """ "2 h 13 m", "41 m", "12 s": two units at most."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [f"{n} {unit}" for n, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")) if n]
-    return " ".join(parts[:2]) or "0 s"

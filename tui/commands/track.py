@@ -15,7 +15,7 @@ from backends.errors import UserError
 from backends.files import hold_lock
 from backends.megatron.diagnosis import diagnose
 from backends.megatron.parser import Parser
-from backends.runs.catalog import describe, find_run
+from backends.runs.catalog import describe, find_log
 from backends.runs.folder import RunFolder
 from backends.settings import read_settings
 from backends.text import clean_line
@@ -47,7 +47,7 @@ def command(workspace: Workspace, name: str | None, as_json: bool) -> None:
     if not has_mlflow():
         raise UserError("MLflow is not installed.", "pip install 'mdk-tui[mlflow]'")
     place = tracking_place(read_settings(workspace.settings).mlflow, workspace, os.environ)
-    log, run = _resolve(workspace, name)
+    log, run = find_log(workspace, name, training=True)
     news = _News(quiet=as_json)
     complete = _track_run(run, workspace, place, news) if run else _track_log(log, place, news)
     last = news.last
@@ -84,18 +84,6 @@ class _News:
             click.echo(f"{progress.sent:,} points sent {progress.trouble or ''}".rstrip(), err=True)
 
 
-def _resolve(workspace: Workspace, name: str | None) -> tuple[Path, RunFolder | None]:
-    """The log, and the run that it belongs to. Raises UserError."""
-    try:
-        path = Path(name).expanduser() if name else None
-        if path is not None and path.is_file():
-            return path, None
-    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
-        pass
-    run = find_run(workspace, name, training=True)
-    return run.log, run
-
-
 def _speaks_of_megatron(log: Path) -> bool:
     """Whether anything in it is understood: of any other text MLflow would get an empty run. Raises OSError."""
     parser = Parser()
@@ -123,7 +111,7 @@ def _track_run(run: RunFolder, workspace: Workspace, place: Place, news: _News) 
 
 def _track_log(log: Path, place: Place, news: _News) -> bool:
     try:
-        if not _speaks_of_megatron(log):
+        if not log.is_file() or not _speaks_of_megatron(log):
             raise UserError(
                 f"{log} holds nothing that Megatron-LM prints.", "Name the log of a training run."
             )
