@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -61,3 +62,12 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {hours} h"
     return f"{hours} h {minutes} m" if hours else f"{minutes} m {seconds % 60} s"
+
+
+def size_words(size: int) -> str:
+    """Bytes with three digits: "81.2 GB"."""
+    for scale, unit in BYTES:
+        if size >= scale:
+            value = size / scale
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size} B"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from tui.widgets.axes import duration, number
+from backends.ticks import duration, number
 
 if TYPE_CHECKING:
     from backends.runs.catalog import RunInfo

@@ -5,22 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tui.widgets.axes import duration
+from backends.ticks import duration, size_words
 
 if TYPE_CHECKING:
     from backends.runs.checkpoints import Checkpoint
     from backends.runs.save_forecast import SaveForecast
-
-UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-
-def size_words(size: int) -> str:
-    """Bytes with three digits: "81.2 GB"."""
-    for scale, unit in UNITS:
-        if size >= scale:
-            value = size / scale
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    return f"{size} B"
 
 
 def layout_words(checkpoint: Checkpoint) -> str:

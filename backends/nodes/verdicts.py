@@ -11,6 +11,7 @@ from backends.nodes.asking import Asked
 from backends.nodes.report import NodeReport
 from backends.setup.step import Finding, Verdict
 from backends.setup.versions import mismatch
+from backends.ticks import size_words
 
 T = TypeVar("T")
 GIB = 1 << 30
@@ -155,7 +156,7 @@ def _image(report: NodeReport, reports: list[NodeReport], expected: Expected) ->
         yield Finding(
             "image",
             "failed",
-            f"another image: {_bytes(report.image.size)} instead of {_bytes(usual.size)}",
+            f"another image: {size_words(report.image.size)} instead of {size_words(usual.size)}",
             copy,
         )
     elif usual and report.image.sample != usual.sample:
@@ -253,7 +254,7 @@ def _clock(ahead: float | None) -> Finding:
 
 def _disk(report: NodeReport, expected: Expected) -> Finding:
     scarce = [
-        f"{_bytes(size)} in {path}"
+        f"{size_words(size)} in {path}"
         for path, size in report.free.items()
         if size < FREE_LIMIT.get(path, FREE_ELSEWHERE)
     ]
@@ -262,14 +263,7 @@ def _disk(report: NodeReport, expected: Expected) -> Finding:
             "disk", "warning", f"only {', '.join(scarce)} free", "Make room before a checkpoint needs it."
         )
     first = next((report.free[path] for path in expected.paths if path in report.free), None)
-    return Finding("disk", "ok", f"{_bytes(first)} free" if first is not None else "")
-
-
-def _bytes(size: int) -> str:
-    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size:,} bytes"
+    return Finding("disk", "ok", f"{size_words(first)} free" if first is not None else "")
 
 
 def _usual(values: Iterable[T]) -> T | None:

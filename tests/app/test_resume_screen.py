@@ -22,13 +22,14 @@ from backends.runs.lineages import Lineage, SavedPoint
 from backends.runs.plan import RunPlan
 from backends.runs.save_forecast import SaveForecast
 from backends.runs.state import RunState
+from backends.ticks import size_words
 from backends.workspace import Workspace
 from tui import run_actions
 from tui.app import MdkApp
 from tui.appearance import Appearance
 from tui.glyphs import UNICODE
 from tui.run_actions import Prospect
-from tui.save_words import forecast_words, size_words
+from tui.save_words import forecast_words
 from tui.screens import resume_view
 from tui.screens.confirm import Confirm
 from tui.screens.details import Details

@@ -12,6 +12,7 @@ import click
 from backends.errors import UserError
 from backends.runs.pruning import Pruning, needed_by_branches, plan_pruning, prune
 from backends.text import clean_line
+from backends.ticks import size_words
 from backends.workspace import Workspace
 from tui.commands.checkpoints import existing_saves
 
@@ -72,10 +73,10 @@ def command(
 def _print(plan: Pruning) -> None:
     click.echo(clean_line(plan.save))
     for checkpoint in plan.remove:
-        click.echo(f"  remove {checkpoint.iteration!s:>9}  {checkpoint.size / 1e9:9.3f} GB")
+        click.echo(f"  remove {checkpoint.iteration!s:>9}  {size_words(checkpoint.size):>8}")
     for checkpoint, why in plan.kept:
-        click.echo(f"  keep   {checkpoint.iteration!s:>9}  {checkpoint.size / 1e9:9.3f} GB  {why}")
-    click.echo(f"  frees {plan.freed / 1e9:.3f} GB")
+        click.echo(f"  keep   {checkpoint.iteration!s:>9}  {size_words(checkpoint.size):>8}  {why}")
+    click.echo(f"  frees {size_words(plan.freed)}")
 
 
 def _as_json(plan: Pruning) -> dict[str, object]:

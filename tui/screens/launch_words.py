@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from backends.text import clean
+from backends.ticks import duration
 from tui.glyphs import Glyphs
-from tui.widgets.axes import duration
 
 if TYPE_CHECKING:
     from backends.launch.outlook import Outlook

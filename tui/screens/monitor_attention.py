@@ -9,8 +9,8 @@ from dataclasses import replace
 from backends.megatron.diagnosis import Diagnosis
 from backends.megatron.events import Alert, Checkpoint, Error, Validation
 from backends.megatron.record import Record
+from backends.ticks import number
 from tui.widgets.attention import Entry, Severity
-from tui.widgets.axes import number
 
 HOW_TO_END = "S ends it, and first says what that does"
 NEWS = 200  # entries shown, the newest

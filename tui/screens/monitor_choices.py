@@ -8,9 +8,9 @@ from textual.app import App
 from textual.screen import Screen
 from textual.widgets import Input
 
+from backends.ticks import number
 from tui.background import in_background
 from tui.screens.choose import Choice, Chooser
-from tui.widgets.axes import number
 from tui.widgets.log_buffer import LogFilter
 from tui.widgets.log_view import LogView
 from tui.widgets.plot import Plot

@@ -13,8 +13,8 @@ from backends.megatron.record import ITERATION_MS, Record
 from backends.megatron.series import Curve
 from backends.runs.lineage import Chapter, Descent
 from backends.telemetry.timeline import Timeline
+from backends.ticks import number
 from tui.screens.monitor_attention import validation_loss
-from tui.widgets.axes import number
 from tui.widgets.curves import Line, Mark, XAxis
 
 LOSS = "lm loss"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.megatron.diagnosis import Diagnosis
 from backends.megatron.record import Record
 from backends.megatron.segment import seconds_of
-from tui.widgets.axes import duration
+from backends.ticks import duration
 from tui.widgets.status_line import Headline
 
 STYLES = {"running": "good", "finished": "good", "failed": "error", "hanging": "error", "lost": "error"}

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from backends.text import clean
-from tui.save_words import size_words
+from backends.ticks import size_words
 from tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backends.ticks import number, size_words
 from tui.glyphs import Glyphs
 from tui.run_words import cell, style_of
-from tui.save_words import forecast_words, layout_words, size_words, written_words
+from tui.save_words import forecast_words, layout_words, written_words
 from tui.widgets.attention import wrapped
-from tui.widgets.axes import number
 from tui.widgets.listing import ListRow
 from tui.widgets.panel import Span
 

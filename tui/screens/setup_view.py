@@ -10,8 +10,8 @@ from backends.setup.job_watch import JobView
 from backends.setup.standing import Standing, progress_words, with_job
 from backends.setup.step import Finding, Step, Verdict
 from backends.text import clean
+from backends.ticks import duration
 from tui.glyphs import Glyphs
-from tui.widgets.axes import duration
 from tui.widgets.listing import ListRow
 from tui.widgets.panel import Span
 

@@ -6,11 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from backends.ticks import compact as compact
-from backends.ticks import duration as duration
-from backends.ticks import nice_step as nice_step
-from backends.ticks import number as number
-from backends.ticks import tick_labels as tick_labels
+from backends.ticks import nice_step
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from backends.ticks import number, tick_labels
 from tui.widgets import axes, plot_drawing
 from tui.widgets.axes import Limits
 from tui.widgets.curves import (
@@ -159,7 +160,7 @@ class Plot(Panel):
             min(values), max(values), self._picture.y, log=self.view.log, most=max(rows // 3, 1)
         )
         self._picture.y = y
-        labels = axes.tick_labels(y.ticks(), y.step, log=y.log)
+        labels = tick_labels(y.ticks(), y.step, log=y.log)
         gutter = max(self._picture.gutter, *(len(label) + 1 for label in labels))
         self._picture.gutter = gutter
         canvas = max(width - gutter, 4)
@@ -171,10 +172,10 @@ class Plot(Panel):
         return [*lines, plot_drawing.x_axis(x, self._x_labels(x), gutter, canvas)]
 
     def _x_labels(self, x: Limits) -> list[str]:
-        ticks = axes.inner_ticks(x)
+        inner = axes.inner_ticks(x)
         if self.view.x == "time":
-            return [self.time_label(tick, x.step) for tick in ticks]
-        return axes.tick_labels(ticks, x.step)
+            return [self.time_label(tick, x.step) for tick in inner]
+        return tick_labels(inner, x.step)
 
     def _say(self, words: str, width: int, height: int) -> list[list[Span]]:
         row: list[Span] = [(words.center(width), "dim")]
@@ -202,11 +203,11 @@ class Plot(Panel):
         newest = self.newest(self.metric)
         if newest is None:
             newest = curves[-1].means[-1]
-        words: list[Span] = [(axes.number(newest), "title" if math.isfinite(newest) else "error")]
+        words: list[Span] = [(number(newest), "title" if math.isfinite(newest) else "error")]
         # In the order of importance: what has no room at the end is left out.
-        words += [(f"  min {axes.number(min(lows))}", "dim")] if lows else []
+        words += [(f"  min {number(min(lows))}", "dim")] if lows else []
         words += [(f"  {more}", "dim")] if (more := self.readout()) else []
-        words += [(f"  median {axes.number(median(means))}", "dim")] if means else []
+        words += [(f"  median {number(median(means))}", "dim")] if means else []
         return words
 
     def _crosshair_words(self) -> str:
@@ -215,8 +216,8 @@ class Plot(Panel):
             return ""
         curve, index = position
         x, low, high = curve.xs[index], curve.lows[index], curve.highs[index]
-        spread = f"  {axes.number(low)} to {axes.number(high)}" if low != high else ""
-        return f"{self.view.x} {self._place_words(x)}  {axes.number(curve.means[index])}{spread}"
+        spread = f"  {number(low)} to {number(high)}" if low != high else ""
+        return f"{self.view.x} {self._place_words(x)}  {number(curve.means[index])}{spread}"
 
     def _place_words(self, x: float) -> str:
         return self.time_label(x, 1) if self.view.x == "time" else f"{x:,.0f}"

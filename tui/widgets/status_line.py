@@ -9,7 +9,7 @@ from datetime import datetime
 
 from rich.cells import cell_len
 
-from tui.widgets.axes import compact, duration
+from backends.ticks import compact, duration
 from tui.widgets.panel import Panel, Span, width_of
 
 GAP = "   "
