@@ -132,6 +132,8 @@ class Exchange:
                 "It looks like http://127.0.0.1:8028.",
                 status=2,
             ) from None
+        except (httpx.RemoteProtocolError, httpx.NetworkError):
+            raise UserError("The answer broke off: the server closed the connection.", DIED) from None
         except httpx.HTTPError as error:
             words = clean_line(str(error), 200) or type(error).__name__
             raise UserError(f"The answer broke off: {words}", DIED) from None

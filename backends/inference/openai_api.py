@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,18 @@ from backends.inference.request import (
     Token,
     cut_at_stop,
 )
+from backends.inference.spelling import tokens_before
 from backends.inference.sse import event_data
 from backends.text import clean, clean_line
 
 DONE = "[DONE]"
 # Owners of models whose defaults cut the distribution unless told not to.
-FULL_SAMPLING = (
-    "vllm",
-    "llamacpp",
-)
+# Owners of models whose defaults cut the distribution unless told not to: vLLM, llama.cpp, llama-cpp-python.
+WHOLE_DISTRIBUTION: Mapping[str, Mapping[str, float]] = {
+    "vllm": {"top_k": -1, "top_p": 1.0},
+    "llamacpp": {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
+    "me": {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,21 @@ class OpenAiClient:
         """Pieces as they come, the whole at last. Raises UserError; HalfAnswerError when it broke off in the middle."""
         began = time.monotonic()
         gathered = Gathered(chat=self._endpoint.chat)
-        with self._http.open("POST", self._endpoint.path, body_of(request, self._endpoint)) as stream:
-            reply = Reply(stream.status, b"", stream.headers)
-            if stream.status != 200 or reply.kind != "text/event-stream":
-                whole = stream.whole()
-                if whole.status != 200 or not gathered.add(whole.value()):
-                    raise refusal(whole, self._endpoint.path)
-            else:
+        body = body_of(request, self._endpoint)
+        with self._http.open("POST", self._endpoint.path, body) as stream:
+            if stream.status == 200 and Reply(200, b"", stream.headers).kind == "text/event-stream":
                 yield from self._pieces(stream.chunks, gathered, request)
+            else:
+                self._take(stream.whole(), gathered)
+        if (
+            gathered.empty
+        ):  # llama-cpp-python ends a stream that it cannot begin, and says why only in one piece
+            self._take(self._http.ask("POST", self._endpoint.path, body | {"stream": False}), gathered)
         yield self._completion(request, gathered, time.monotonic() - began)
+
+    def _take(self, reply: Reply, gathered: Gathered) -> None:
+        if reply.status != 200 or not gathered.add(reply.value()):
+            raise refusal(reply, self._endpoint.path)
 
     def _pieces(self, chunks: Iterator[bytes], gathered: Gathered, request: Request) -> Iterator[str]:
         done = False
@@ -89,7 +98,7 @@ class OpenAiClient:
             if not gathered.text:
                 raise
             raise HalfAnswerError(clean(gathered.text), error.message, error.remedy) from None
-        if not done and gathered.finish is None:
+        if not done and gathered.finish is None and not gathered.empty:
             raise HalfAnswerError(
                 clean(gathered.text),
                 "The answer broke off in the middle.",
@@ -124,9 +133,9 @@ class OpenAiClient:
         body = {"prompt": text, "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
         reply = self._http.ask("POST", self._endpoint.path, _named(body, self._endpoint))
         gathered = Gathered(chat=False)
-        if reply.status != 200 or not gathered.add(reply.value()):
-            raise refusal(reply, self._endpoint.path)
-        tokens = gathered.tokens[: gathered.tokens_before(len(text))]
+        self._take(reply, gathered)
+        shown, made = clean(gathered.text), len(gathered.tokens) - 1
+        tokens = gathered.tokens[: tokens_before(gathered.tokens, shown, len(clean(text)), made)]
         if not gathered.text.startswith(text) or not any(token.logprob is not None for token in tokens):
             raise UserError(
                 "This server does not tell the probabilities of a given text (it knows no `echo`).",
@@ -142,11 +151,11 @@ def body_of(request: Request, endpoint: Endpoint) -> dict[str, Any]:
         "temperature": 0.0 if request.greedy else float(request.temperature),
         "stream": True,
     }
-    whole = endpoint.owner in FULL_SAMPLING
-    if request.top_k > 1 or whole:
-        body["top_k"] = request.top_k if request.top_k > 1 else -1
-    if request.top_p > 0 or whole:
-        body["top_p"] = float(request.top_p) or 1.0
+    body |= WHOLE_DISTRIBUTION.get(endpoint.owner, {})
+    if request.top_k > 1:
+        body["top_k"] = request.top_k
+    if request.top_p > 0:
+        body["top_p"] = float(request.top_p)
     if request.seed is not None:
         body["seed"] = request.seed
     if request.stop:

@@ -18,7 +18,6 @@ class Gathered:
         self.finish: str | None = None
         self.generated: int | None = None  # tokens, where the server counts them
         self._chat = chat
-        self._ends: list[int] = []  # where each token ends in `text`, where the server tells
 
     def add(self, value: Any) -> bool:
         """Take one reply or one piece of it; False for what is neither (an error)."""
@@ -41,16 +40,10 @@ class Gathered:
         self.finish = finish if isinstance(finish, str) else self.finish
         return True
 
-    def tokens_before(self, length: int) -> int:
-        """How many tokens begin within the first `length` characters, where they are told; else by their texts."""
-        if self._ends:
-            return sum(start < length for start in self._ends)
-        count, at = 0, 0
-        for token in self.tokens:
-            if at >= length:
-                break
-            count, at = count + 1, at + len(token.text)
-        return count
+    @property
+    def empty(self) -> bool:
+        """Nothing at all has come, not even the word that it ended."""
+        return not self.text and not self.tokens and self.finish is None
 
     def _text_of(self, choice: dict[str, Any]) -> str | None:
         if not self._chat:
@@ -78,9 +71,6 @@ class Gathered:
         ):
             top = _dict(tops[at]) if at < len(tops) else None
             self._token(text, number, (top or {}).items())
-        starts = logprobs.get("text_offset")
-        if isinstance(starts, list):
-            self._ends += [start for start in cast("list[Any]", starts) if type(start) is int]
 
     def _token(self, text: Any, number: Any, best: Iterable[tuple[Any, Any]]) -> None:
         others = [(clean(str(word)), float(value)) for word, value in best if _is_number(value)]

@@ -20,7 +20,7 @@ from text_server import MODELS, TextServer, continuing, events, piece, reply
 from backends.errors import UserError
 from backends.inference.connect import connect
 from backends.inference.megatron_api import MegatronClient
-from backends.inference.openai_api import Endpoint, OpenAiClient, body_of
+from backends.inference.openai_api import WHOLE_DISTRIBUTION, Endpoint, OpenAiClient, body_of
 from backends.inference.request import Completion, HalfAnswerError, Request, TooLongError, complete
 from backends.inference.sse import event_data
 
@@ -69,8 +69,10 @@ def test_what_is_asked_for(server: TextServer) -> None:
         "prompt": "x", "max_tokens": 5, "temperature": 0.5, "top_p": 0.25, "seed": 7, "stop": ["\n"],
         "logprobs": 3, "stream": True,
     }  # fmt: skip
-    plain = body_of(Request("x"), Endpoint(PATH, "m", "llamacpp"))
-    assert (plain["model"], plain["top_k"], plain["top_p"]) == ("m", -1, 1.0)  # its own defaults would cut
+    for owner, whole in WHOLE_DISTRIBUTION.items():  # its own defaults would cut
+        assert body_of(Request("x"), Endpoint(PATH, "m", owner)).items() >= {"model": "m", **whole}.items()
+        asked = body_of(Request("x", top_k=40), Endpoint(PATH, "m", owner))
+        assert (asked["top_k"], asked["top_p"]) == (40, 1.0)
     assert body_of(Request("x", top_k=1), Endpoint(PATH))["temperature"] == 0.0
     chat = body_of(Request("x", logprobs=True, alternatives=3), Endpoint(CHAT))
     assert chat["messages"] == [{"role": "user", "content": "x"}] and chat["top_logprobs"] == 3
@@ -125,8 +127,22 @@ def test_silence_in_the_middle_is_half_an_answer(server: TextServer) -> None:
     assert isinstance(error, HalfAnswerError) and "no answer within 0.3 s" in error.message
 
 
+def test_a_stream_that_ends_before_it_began_is_asked_why(server: TextServer) -> None:
+    """As llama-cpp-python 0.3.36 does for a prompt that is too long: 200, and not one event."""
+    why = "This model's maximum context length is 256 tokens, however you requested 310 tokens (302 in your prompt; 8 for the completion)."
+
+    def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        told = reply({"error": {"message": why, "code": "context_length_exceeded"}}, 400)
+        (events() if body["stream"] else told)(handler, body)
+
+    error = refused(server, answer)
+    assert isinstance(error, TooLongError) and why in error.message
+    assert [body["stream"] for body in server.asked] == [True, False]
+
+
 def test_a_stream_that_never_says_anything_is_no_half_answer(server: TextServer) -> None:
-    assert "HTTP" not in refused(server, events(tear=True)).message
+    assert refused(server, events(tear=True)).message.endswith("the server closed the connection.")
+    assert "is no completion" in refused(server, events()).message
     error = refused(server, events({"error": {"message": "no such thing"}}))
     assert "refuses: no such thing" in error.message and not isinstance(error, HalfAnswerError)
 
@@ -154,13 +170,14 @@ def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: An
 
 
 def test_a_text_is_scored_by_its_echo(server: TextServer) -> None:
-    echoed = {
-        "tokens": ["a", "b", "c", "X"],
-        "token_logprobs": [None, -1.0, -2.0, -9.0],
-        "text_offset": [0, 1, 2, 3],
-    }
+    echoed = {"tokens": ["a", "b", "c", "X"], "token_logprobs": [None, -1.0, -2.0, -9.0]}
     server.answer = reply({"choices": [{"text": "abcX", "logprobs": echoed}]})
     assert [token.logprob for token in client(server).score("abc")] == [None, -1.0, -2.0]
+    # SentencePiece's first token has a blank that the text has not, so llama-cpp-python's offsets are one too high.
+    echoed = {"tokens": [" the", " cat", " ", "日", ""], "token_logprobs": [None, -10.5, -11.5, -9.5, -0.2],
+              "text_offset": [0, 4, 8, 9, 10]}  # fmt: skip
+    server.answer = reply({"choices": [{"text": "the cat 日", "logprobs": echoed}]})
+    assert [token.logprob for token in client(server).score("the cat 日")] == [None, -10.5, -11.5, -9.5]
     server.answer = reply(
         {"choices": [{"text": "X", "logprobs": {"tokens": ["X"], "token_logprobs": [-9.0]}}]}
     )
