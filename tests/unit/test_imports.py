@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import backends
 
 TOP = Path(__file__).resolve().parents[2]
 SCREEN = {"textual", "rich", "tui"}
@@ -83,3 +86,36 @@ def test_nothing_but_programs_imports_the_demo():
 def test_every_folder_of_a_package_is_a_package(package: str):
     folders = {path.parent for path in (TOP / package).rglob("*.py")}
     assert {folder for folder in folders if not (folder / "__init__.py").is_file()} == set()
+
+
+def test_a_module_of_backends_imports_only_what_stands_above_it():
+    drawn = [line for line in (backends.__doc__ or "").splitlines() if line.startswith("    ")]
+    rows = [line.strip().partition("  ")[0].split(", ") for line in drawn]
+    height = {name: row for row, names in enumerate(rows) for name in names}
+    files = sorted((TOP / "backends").rglob("*.py"))
+    assert {part_of(path) for path in files} - {"__init__"} == set(height), "each has its row"
+    upwards = [
+        f"{path.relative_to(TOP)} imports backends.{name}"
+        for path in files
+        for name in imported_parts(path)
+        if height[name] > height[part_of(path)]
+    ]
+    assert upwards == []
+
+
+def part_of(path: Path) -> str:
+    """The folder or module directly below backends/ that `path` is, or is in."""
+    return path.relative_to(TOP / "backends").parts[0].removesuffix(".py")
+
+
+def imported_parts(path: Path) -> set[str]:
+    """What a file imports of backends, inside functions too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backends."):
+            found.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.ImportFrom) and node.module == "backends":
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {name.name.split(".")[1] for name in node.names if name.name.startswith("backends.")}
+    return found
