@@ -13,11 +13,13 @@ from backends.errors import UserError
 from backends.text import clean, clean_line
 
 LIMIT = 15.0  # s for a controller that is busy
+SUBMIT_LIMIT = 90.0  # s: what is killed sooner loses a launch; sbatch itself tries again for a while
 FIELD = re.compile(
     r"(?:^|\s)(JobState|Reason|ExitCode|Restarts|StdOut|StartTime|NodeList|JobName|BatchHost)=(\S*)"
 )
 JOB_ID = re.compile(r"\d+")
 UNKNOWN_JOB = "Invalid job id"
+TIMED_OUT = "timed out"  # sbatch heard nothing, but the controller may have taken the job
 ENDED = frozenset(
     [
         "BOOT_FAIL",
@@ -93,8 +95,10 @@ class Slurm(Protocol):
         """None: the controller does not answer, which says nothing of the job."""
         ...
 
-    def submit(self, words: Sequence[str], environment: Mapping[str, str], cwd: str) -> str:
-        """The id of the job that `sbatch …` made. Raises UserError with Slurm's words."""
+    def submit(
+        self, words: Sequence[str], script: Sequence[str], environment: Mapping[str, str], cwd: str
+    ) -> str:
+        """The id of the job that `sbatch …` made of `script`, a file and its arguments. Raises UserError with Slurm's words."""
         ...
 
     def signal(self, job: str, name: str, *options: str) -> None: ...
@@ -133,14 +137,21 @@ class Run(Protocol):
     """Runs a program to its end."""
 
     def __call__(
-        self, words: Sequence[str], environment: Mapping[str, str] | None = None, cwd: str | None = None
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limit: float = LIMIT,
     ) -> subprocess.CompletedProcess[str]:
-        """Raises OSError or subprocess.TimeoutExpired."""
+        """Raises OSError or, after `limit` s, subprocess.TimeoutExpired."""
         ...
 
 
 def run(
-    words: Sequence[str], environment: Mapping[str, str] | None = None, cwd: str | None = None
+    words: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    limit: float = LIMIT,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words,
@@ -150,7 +161,7 @@ def run(
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=LIMIT,
+        timeout=limit,
         check=False,
     )
 
@@ -177,21 +188,37 @@ class SlurmControl:
             )
         return None
 
-    def submit(self, words: Sequence[str], environment: Mapping[str, str], cwd: str) -> str:
+    def submit(
+        self, words: Sequence[str], script: Sequence[str], environment: Mapping[str, str], cwd: str
+    ) -> str:
         try:
-            done = self._run(words, environment, cwd)
+            done = self._run([*words, *script], environment, cwd, SUBMIT_LIMIT)
         except subprocess.TimeoutExpired:
-            raise UserError(
-                "Slurm's controller does not answer sbatch.", "See: sinfo; try again later."
-            ) from None
+            done = None
         except OSError as error:
             raise UserError(f"sbatch cannot be run: {error.strerror}.", "Launch where Slurm is.") from None
-        found = JOB_ID.search(done.stdout)  # --parsable prints `ID` or `ID;CLUSTER`
-        if done.returncode != 0 or found is None:
-            said = " ".join(clean(done.stderr).replace("sbatch: error: ", "").split())
-            remedy = "Mend account, partition, time or options in [slurm] of mdk.toml. What there is: sinfo, sacctmgr."
-            raise UserError(f"Slurm refuses the job: {clean_line(said, 300) or 'it says nothing.'}", remedy)
-        return found[0]
+        found = JOB_ID.search(done.stdout) if done and not done.returncode else None  # `ID` or `ID;CLUSTER`
+        if found:
+            return found[0]
+        if done is None or TIMED_OUT in done.stderr:
+            return self._taken(script[0])
+        said = " ".join(clean(done.stderr).replace("sbatch: error: ", "").split())
+        remedy = (
+            "Mend account, partition, time or options in [slurm] of mdk.toml. What there is: sinfo, sacctmgr."
+        )
+        raise UserError(f"Slurm refuses the job: {clean_line(said, 300) or 'it says nothing.'}", remedy)
+
+    def _taken(self, script: str) -> str:
+        """The id of the job that runs `script`, taken though the answer was lost. Raises UserError when there is none."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            for line in self._run(["squeue", "--me", "-h", "-o", "%i %o"]).stdout.splitlines():
+                job, _, command = line.partition(" ")
+                if f"{command} ".startswith(f"{script} "):
+                    return job
+        raise UserError(
+            "Slurm's controller does not answer sbatch.",
+            "See: sinfo; try again later. It may have taken the job all the same: squeue --me.",
+        )
 
     def signal(self, job: str, name: str, *options: str) -> None:
         self._quietly(["scancel", *options, f"--signal={name}", job])

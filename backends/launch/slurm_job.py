@@ -128,8 +128,8 @@ def submit(
 ) -> SlurmJob:
     """Hand `command` (an sbatch script, in command.sh) to Slurm. Raises UserError with its words, OSError."""
     log = str(folder.log).replace("%", "%%")  # sbatch fills in %j and the like
-    words = (*command.argv, f"--output={log}", str(folder.command), str(folder.path))
-    job = slurm.submit(words, {**environment, MARK: mark}, command.cwd)
+    script = (str(folder.command), str(folder.path))
+    job = slurm.submit((*command.argv, f"--output={log}"), script, {**environment, MARK: mark}, command.cwd)
     try:
         write_json(folder.batch_file, {"job_id": job})
     except OSError:

@@ -29,7 +29,7 @@ from backends.tracking.handover import with_mlflow_run
 from backends.workspace import Workspace
 
 SUPERVISOR = (sys.executable, "-m", "backends.launch.supervisor")
-READY_LIMIT = 60.0  # s for a supervisor to start its job
+READY_LIMIT = 180.0  # s for a supervisor to start its job, or for a busy Slurm to take it
 
 
 def start(

@@ -276,6 +276,20 @@ def test_why_it_waits_is_shown_and_a_waiting_job_is_cancelled(jobs: Jobs) -> Non
     assert jobs.slurm("squeue", "-h", "-j", folder.batch_job() or "") == ""
 
 
+def test_a_job_that_was_taken_though_the_answer_was_lost_is_found(jobs: Jobs, tmp_path: Path) -> None:
+    busy = tmp_path / "bin" / "sbatch"
+    busy.parent.mkdir()
+    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    busy.write_text(
+        f'#!/bin/sh\n{shutil.which("sbatch")} "$@" > {tmp_path}/said\necho "{lost}" >&2\nexit 1\n'
+    )
+    busy.chmod(0o755)
+    jobs.environment["PATH"] = f"{busy.parent}{os.pathsep}{jobs.environment['PATH']}"
+    jobs.settings('options = ["--hold"]')
+    folder = jobs.start(jobs.plan("lost"))
+    assert folder.batch_job() == (tmp_path / "said").read_text().strip()
+
+
 def test_what_slurm_refuses_is_said_in_its_words(jobs: Jobs) -> None:
     jobs.settings('partition = "nowhere"')
     with pytest.raises(UserError, match=r"Slurm refuses the job: .*invalid partition"):

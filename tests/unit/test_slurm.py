@@ -309,16 +309,21 @@ def test_what_scontrol_and_sacct_say() -> None:
     assert "does not know" in GONE.words("4") and GONE.over
 
 
+SILENCE = (0, "", "")
+
+
 def answering(**answers: tuple[int, str, str]) -> tuple[SlurmControl, list[list[str]]]:
     """A controller whose programs answer with (status, stdout, stderr); what they were asked."""
     asked: list[list[str]] = []
 
     def run(
-        words: Sequence[str], environment: Any = None, cwd: Any = None
+        words: Sequence[str], environment: Any = None, cwd: Any = None, limit: float = 0.0
     ) -> subprocess.CompletedProcess[str]:
         asked.append(list(words))
         if words[0] not in answers:
             raise OSError(2, "No such file or directory")
+        if answers[words[0]] == SILENCE:
+            raise subprocess.TimeoutExpired(words, limit)
         return subprocess.CompletedProcess(list(words), *answers[words[0]])
 
     return SlurmControl(run), asked
@@ -344,11 +349,25 @@ def test_a_refused_job_says_why() -> None:
         )
     )
     with pytest.raises(UserError, match="refuses the job: invalid partition specified: x") as caught:
-        control.submit(["sbatch"], {}, "/")
+        control.submit(["sbatch"], ["job.sh"], {}, "/")
     assert "[slurm]" in caught.value.remedy
     with pytest.raises(UserError, match="cannot be run"):
-        answering()[0].submit(["sbatch"], {}, "/")
-    assert answering(sbatch=(0, "12;cluster\n", ""))[0].submit(["sbatch"], {}, "/") == "12"
+        answering()[0].submit(["sbatch"], ["job.sh"], {}, "/")
+    assert answering(sbatch=(0, "12;cluster\n", ""))[0].submit(["sbatch"], ["job.sh"], {}, "/") == "12"
+
+
+LOST = (1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
+QUEUE = (0, "7 /w/a b/command.sh.old /w/a b\n12 /w/a b/command.sh /w/a b\n", "")
+
+
+@pytest.mark.parametrize("sbatch", [SILENCE, LOST])
+def test_a_job_that_a_busy_controller_took_without_saying_so_is_found(sbatch: tuple[int, str, str]) -> None:
+    control, asked = answering(sbatch=sbatch, squeue=QUEUE)
+    assert control.submit(["sbatch"], ["/w/a b/command.sh", "/w/a b"], {}, "/") == "12"
+    assert [words[0] for words in asked] == ["sbatch", "squeue"], "it is not submitted twice"
+    for queue in (SILENCE, (0, "", " ")):
+        with pytest.raises(UserError, match="does not answer sbatch"):
+            answering(sbatch=sbatch, squeue=queue)[0].submit(["sbatch"], ["/w/a b/command.sh"], {}, "/")
 
 
 class FakeSlurm:
@@ -363,8 +382,10 @@ class FakeSlurm:
         self.asked += 1
         return self.state
 
-    def submit(self, words: Sequence[str], environment: Mapping[str, str], cwd: str) -> str:
-        self.told.append((*words, environment["MDK_RUN"]))
+    def submit(
+        self, words: Sequence[str], script: Sequence[str], environment: Mapping[str, str], cwd: str
+    ) -> str:
+        self.told.append((*words, *script, environment["MDK_RUN"]))
         return "12"
 
     def signal(self, job: str, name: str, *options: str) -> None:
