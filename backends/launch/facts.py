@@ -9,14 +9,15 @@ import functools
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from backends.disks import room
 from backends.errors import UserError
-from backends.files import free_bytes
 from backends.launch.mpirun import GPT2_TOKENIZER, vocabulary
 from backends.launch.slurm import shape
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
@@ -24,6 +25,7 @@ from backends.models.arguments import data_prefixes, value_of
 from backends.models.layout_checks import Resources
 from backends.models.presets import find
 from backends.models.throughput import Throughput
+from backends.programs import RealPrograms
 from backends.runs.catalog import run_folders
 from backends.runs.plan import RunPlan
 from backends.runs.watching import newest_values
@@ -33,6 +35,7 @@ from backends.workspace import Workspace
 
 T = TypeVar("T")
 THROUGHPUT = "throughput per GPU (TFLOP/s/GPU)"
+ROOM_AGE = 20.0  # s for which the room on a disk is not asked again
 EARLIER = 30  # runs that are asked how fast they were
 # Two runs with equal values of these are equally fast, near enough.
 DECIDES_SPEED = (
@@ -50,7 +53,7 @@ class Facts:
     datasets: tuple[IndexedDataset, ...] = ()
     vocab_size: int | None = None
     known_flags: frozenset[str] = frozenset()
-    disk_free: int | None = None  # bytes, where the plan saves
+    disk_free: int | None = None  # bytes that may still be written where the plan saves
     gpus: tuple[GpuReading, ...] | None = None
     measured: Throughput | None = None  # by an earlier run, or as the preset says
     tasks: int | None = None  # processes of a node, where a batch system gives the nodes
@@ -93,7 +96,7 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
         datasets=tuple(read_indexed_dataset(workspace.megatron / prefix) for prefix in prefixes),
         vocab_size=_vocab_size(plan, workspace) if megatron else None,
         known_flags=_known_flags(workspace) if megatron else frozenset(),
-        disk_free=free_bytes(Path(plan.save)) if plan.save else None,
+        disk_free=_room(Path(plan.save), int(time.monotonic() // ROOM_AGE)) if plan.save else None,
         gpus=gpus if plan.trainer != "demo" and plan.launcher == "mpirun" else None,
         measured=known_throughput(plan, workspace) if megatron else None,
         tasks=shape(plan, read_settings(workspace.settings).slurm).tasks
@@ -193,6 +196,12 @@ def _of_file(path: Path, read: Callable[[str], T]) -> T | None:
         return _remembered(path, status.st_mtime_ns, status.st_size, read)
     except (OSError, ValueError):
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def _room(folder: Path, moment: int) -> int | None:
+    """`room`, whose quota may be asked of a file server; a form asks with every key."""
+    return room(folder, RealPrograms(os.environ))
 
 
 @functools.lru_cache(maxsize=16)

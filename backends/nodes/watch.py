@@ -17,9 +17,9 @@ from pathlib import Path
 from backends.files import hold_lock, write_json
 from backends.nodes.survey import Survey, named_nodes
 from backends.nodes.verdicts import Expected, NodeVerdict, judge
+from backends.programs import RealPrograms
 from backends.runs.folder import RunFolder
 from backends.settings import read_settings
-from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
 from backends.workspace import Workspace
 

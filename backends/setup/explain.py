@@ -26,7 +26,8 @@ PROXY = "If this site has a proxy, set https_proxy (and http_proxy)."
 REFUSED_PROXY = "Check http_proxy and https_proxy: the address, the port, and whether a login is needed."
 
 ROWS: tuple[tuple[str, str, str], ...] = (
-    (r"No space left on device|Disk quota exceeded|not enough space|Not enough room", "The disk or the quota is full.", "Make room; for an image set APPTAINER_TMPDIR to a larger disk. Then run the step again."),
+    (r"Disk quota exceeded", "Your quota on that disk is used up.", "Remove files of yours there, or ask for a larger quota; an image is unpacked where APPTAINER_TMPDIR says. Then run the step again."),
+    (r"No space left on device|not enough space|Not enough room", "The disk is full.", "Make room; for an image set APPTAINER_TMPDIR to a larger disk. Then run the step again."),
     (r"407 Proxy Authentication|Proxy CONNECT aborted|Received HTTP code 40\d from proxy|proxyconnect|ProxyError", "The proxy refused.", REFUSED_PROXY),
     (r"Could not resolve proxy", "The proxy of https_proxy is unknown here.", REFUSED_PROXY),
     (r"could not resolve host|Temporary failure (?:in name resolution|resolving)|Network is unreachable|Name or service not known|no such host", "This machine does not reach that host.", "{offline} " + PROXY),

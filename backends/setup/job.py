@@ -58,6 +58,11 @@ class JobFolder:
             return replace(state, phase="interrupted")
         return state
 
+    def tell(self, state: JobState) -> None:
+        """Write how it does; a disk that takes no more leaves the state before it, and the job goes on to its own end."""
+        with contextlib.suppress(OSError):
+            write_json(self.state_file, state.as_json())
+
     def actions(self) -> list[Action]:
         known: list[Any] = (read_json(self.commands) or {}).get("actions") or []
         return [action for value in known if (action := action_from_json(value)) is not None]
@@ -147,13 +152,13 @@ def perform(
     def began(index: int) -> None:
         nonlocal state
         state = replace(state, action=index)
-        write_json(folder.state_file, state.as_json())
+        folder.tell(state)
 
     def ended(**changes: Any) -> None:
-        write_json(folder.state_file, replace(state, ended=clock(), **changes).as_json())
+        folder.tell(replace(state, ended=clock(), **changes))
 
     with _only_one(folder):
-        write_json(folder.state_file, state.as_json())
+        folder.tell(state)
         try:
             run_actions(actions, {**environment, MARK: mark}, out, began)
         except UserError as error:
@@ -195,7 +200,7 @@ def cancel_job(folder: JobFolder, limit: float = CANCEL_LIMIT) -> bool:
         _wait(lambda: not is_alive(state.process), limit)
     ended = _kill(state, limit)
     if (now := folder.state()) is not None and now.phase in ("running", "interrupted"):
-        write_json(folder.state_file, replace(now, phase="cancelled", ended=time.time()).as_json())
+        folder.tell(replace(now, phase="cancelled", ended=time.time()))
     return alive or any(process != state.process for process in ended)
 
 
@@ -225,11 +230,13 @@ def _end(number: int, frame: object) -> None:
 def main(arguments: Sequence[str]) -> int:
     folder = JobFolder(Path(arguments[0]))
     signal.signal(signal.SIGTERM, _end)
-    try:
-        perform(folder, folder.actions(), os.environ, sys.stdout.buffer, detached=True)
-    except UserError as error:
-        sys.stdout.write(f"{error.message}\n{error.remedy}\n")
-        return 1
+    with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as out:
+        try:
+            perform(folder, folder.actions(), os.environ, out, detached=True)
+        except UserError as error:
+            with contextlib.suppress(OSError):
+                out.write(f"{error.message}\n{error.remedy}\n".encode())
+            return 1
     return 0
 
 

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Sequence
 
 from backends.launch.image import container_words
+from backends.programs import Answer
 from backends.setup.image_step import build_action, host_mpi_argument, put_in_place
-from backends.setup.programs import Answer
 from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site
 from backends.setup.versions import MpiVersion, mismatch, read_mpi_version
 

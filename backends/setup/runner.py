@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import shlex
 import subprocess
@@ -37,7 +38,7 @@ def run_actions(
     `began` is told the number of each action before it runs. An interrupt (Ctrl-C) reaches the command too, being in our
     process group; the step can simply be run again.
     """
-    output = out or sys.stdout.buffer
+    output = _Lossy(out or sys.stdout.buffer)
     for index, action in enumerate(actions):
         began(index)
         output.write(f"# {action.title}\n+ {_shown(action)}\n".encode())
@@ -46,6 +47,21 @@ def run_actions(
         if status != 0:
             found = explain(tail, status, Path(action.argv[0]).name)
             raise UserError(f"{action.title}: {found.message}", found.remedy)
+
+
+class _Lossy:
+    """A disk that is full takes no more of what a command says; that it does not, and why, is still told at the end."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._output.write(data)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._output.flush()
 
 
 def _shown(action: Action) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from backends.errors import UserError
 from backends.launch.image import find_singularity, workspace_image
+from backends.programs import Programs
 from backends.settings import Settings
-from backends.setup.programs import Programs
 from backends.workspace import Workspace
 
 NO_SINGULARITY = "There is no singularity, neither in PATH nor in /opt/singularity/bin."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
+from backends.disks import mount_of, tightest_quota
 from backends.files import existing_parent
 from backends.models.configuration import read_configuration
 from backends.models.estimate import estimate
@@ -18,6 +18,7 @@ from backends.setup.step import Action, Finding, Site
 
 GB = 10**9
 RECIPE, RECIPE_GPUS = "gpt3-7b", 8
+SAVES = 2  # checkpoints that a run needs room for: the newest, and the next while it is written
 IMAGE_AND_BUILD = 60 * GB  # the built image (about 20 GB) and its unpacked tree while building
 SHARED_FILESYSTEMS = {
     "nfs",
@@ -41,17 +42,19 @@ class WorkspaceStep:
         outputs = site.workspace.outputs
         if not outputs.is_dir():
             return Finding(self.name, "pending", f"{outputs} is not there yet.", "Make it.")
-        refused = write_refused(outputs)
-        if refused:
-            return Finding(
-                self.name,
-                "failed",
-                f"{outputs} cannot be written: {refused}.",
-                "Choose another folder with -w DIR.",
+        if (refused := write_refused(outputs)) is not None:
+            remedy = (
+                "Remove files of yours there, ask for a larger quota" if refused.errno == errno.EDQUOT else ""
             )
+            remedy = f"{remedy or 'Check its owner and whether the disk is full'}, or choose another folder with -w DIR."
+            return Finding(self.name, "failed", f"{outputs} cannot be written: {refused.strerror}.", remedy)
+        mount, quota = mount_of(outputs), tightest_quota(outputs, site.programs)
         free = shutil.disk_usage(outputs).free
-        kind = filesystem_type(outputs)
+        kind = mount.filesystem if mount else None
         evidence = f"{free / GB:,.0f} GB free, {kind or 'unknown file system'}"
+        if quota is not None:
+            evidence += f", {quota.used / GB:,.0f} of {quota.limit / GB:,.0f} GB that {quota.whose} may use"
+            free = min(free, quota.left)
         several = site.choices.nodes > 1 or bool(site.settings.mpi.hostfile)
         if several and kind not in SHARED_FILESYSTEMS:
             return Finding(
@@ -60,14 +63,22 @@ class WorkspaceStep:
                 f"{evidence}, which does not look shared",
                 "Every node must see the same folder: put the workspace on the shared file system.",
             )
+        return self._with_room(site, evidence, free)
+
+    def _with_room(self, site: Site, evidence: str, free: int) -> Finding:
+        """Whether `free` bytes do for the image and for what a run saves."""
         if not site.image.exists() and free < IMAGE_AND_BUILD:
+            evidence = f"{evidence}; building the image takes about {IMAGE_AND_BUILD // GB} GB"
             return Finding(
-                self.name,
-                "warning",
-                f"{evidence}; building the image takes about {IMAGE_AND_BUILD // GB} GB",
-                "Make room, or set APPTAINER_TMPDIR to a larger disk.",
+                self.name, "warning", evidence, "Make room, or set APPTAINER_TMPDIR to a larger disk."
             )
-        return Finding(self.name, "ok", evidence, details=(room_words(free),))
+        recipe = find(RECIPE)
+        size = estimate(read_configuration(recipe.arguments, RECIPE_GPUS)).training.checkpoint_bytes
+        words = f"a checkpoint of {recipe.name} takes {size / GB:,.0f} GB: room for {free // size or 'none'}"
+        if free < SAVES * size:
+            remedy = "Runs of it need more: make room, or have them save elsewhere (--save BASE)."
+            return Finding(self.name, "warning", f"{evidence}; {words}", remedy)
+        return Finding(self.name, "ok", evidence, details=(words,))
 
     def actions(self, site: Site) -> Sequence[Action]:
         if site.workspace.outputs.is_dir():
@@ -81,31 +92,13 @@ class WorkspaceStep:
         ]
 
 
-def room_words(free: int) -> str:
-    """What the tutorial's recipe saves, against what is free."""
-    recipe = find(RECIPE)
-    size = estimate(read_configuration(recipe.arguments, RECIPE_GPUS)).training.checkpoint_bytes
-    return f"a checkpoint of {recipe.name} takes {size / GB:,.0f} GB: room for {free // size or 'none'}"
-
-
-def write_refused(folder: Path) -> str:
-    """Why nothing can be written into `folder`; "" when a test file could be written (a quota only shows on writing)."""
+def write_refused(folder: Path) -> OSError | None:
+    """Why nothing can be written into `folder`; None when a test file could be (a quota may only show on writing)."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".mdk-write-test-") as file:
             file.write(bytes(4096))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
-def filesystem_type(folder: Path) -> str | None:
-    """The type of the file system that holds `folder` ("ext4", "nfs4", "lustre"), None when it cannot be told."""
-    best, kind = -1, None
-    path = folder.resolve()
-    for partition in psutil.disk_partitions(all=True):
-        mount = Path(partition.mountpoint)
-        if (mount == path or mount in path.parents) and len(mount.parts) >= best:
-            best, kind = len(mount.parts), partition.fstype
-    return kind
+        return error
+    return None

@@ -17,8 +17,8 @@ from backends.nodes.allreduce import Result, read_result, tried
 from backends.nodes.allreduce import command as all_reduce_command
 from backends.nodes.asking import converse
 from backends.nodes.survey import Nodes, nodes_of, own_allocation, probe
+from backends.programs import RealPrograms
 from backends.settings import read_settings
-from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
 from backends.workspace import Workspace
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from backends.errors import UserError
+from backends.programs import RealPrograms
 from backends.runs.processes import marked_processes
 from backends.settings import ImageSettings, Settings
 from backends.setup.image_step import ImageStep
 from backends.setup.job import cancel_job, job_folder, start_job
 from backends.setup.mpi_step import MpiStep
-from backends.setup.programs import RealPrograms
 from backends.setup.runner import run_actions
 from backends.setup.step import Action, Choices, Site
 from backends.workspace import Workspace
@@ -251,7 +251,7 @@ def test_a_build_on_a_full_disk(site: Site, tmp_path: Path) -> None:
         EMPTY.format(gate=tmp_path / "gate")
         + '    head -c 8000000 /dev/urandom > "${APPTAINER_ROOTFS:-$SINGULARITY_ROOTFS}/noise"\n'
     )
-    with pytest.raises(UserError, match="disk or the quota is full") as refused:
+    with pytest.raises(UserError, match="The disk is full") as refused:
         build(defined(site, text), tmp_path, ("unshare", "--mount", "bash", "-c", small, "bash"))
     assert "APPTAINER_TMPDIR" in refused.value.remedy
 

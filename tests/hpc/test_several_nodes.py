@@ -23,13 +23,13 @@ from backends.models.presets import TINY
 from backends.nodes.allreduce import all_reduce, tried
 from backends.nodes.survey import Nodes, nodes_of, probe
 from backends.nodes.verdicts import NodeVerdict
+from backends.programs import RealPrograms
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
 from backends.runs.planning import continue_plan, train_plan
 from backends.runs.processes import MARK, marked_processes
 from backends.settings import read_settings
-from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
 from backends.workspace import Workspace
 

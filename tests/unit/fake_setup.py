@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.programs import Answer
 from backends.settings import Settings
-from backends.setup.programs import Answer
 from backends.setup.step import Action, Choices, Finding, Site
 from backends.workspace import Workspace
 

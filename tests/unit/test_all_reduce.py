@@ -20,13 +20,13 @@ from backends.nodes.asking import Question
 from backends.nodes.survey import Nodes
 from backends.nodes.verdicts import NodeVerdict
 from backends.nodes.watch import Silence, watch, words
+from backends.programs import RealPrograms
 from backends.runs.catalog import describe
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import this_machine
 from backends.runs.state import RunState
 from backends.settings import Settings
-from backends.setup.programs import RealPrograms
 from backends.setup.step import Finding, Site
 from backends.workspace import Workspace
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from fake_setup import FakePrograms, fake_site, says
 
+from backends.programs import Answer
 from backends.setup.doctor import (
     CHECKS,
     PORTS,
@@ -23,7 +24,6 @@ from backends.setup.doctor import (
     kills_at_logout,
 )
 from backends.setup.gpu_checks import check_cuda, check_gpu_processes, check_gpus
-from backends.setup.programs import Answer
 from backends.setup.standing import in_parallel, looked_at
 from backends.setup.step import Finding
 from backends.setup.steps import STEPS

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.errors import UserError
+from backends.programs import RealPrograms
 from backends.settings import Settings
 from backends.setup.patches_step import (
     PATCHES,
@@ -20,7 +21,6 @@ from backends.setup.patches_step import (
     reverse_actions,
     state,
 )
-from backends.setup.programs import RealPrograms
 from backends.setup.runner import run_actions
 from backends.setup.step import Site
 from backends.workspace import Workspace

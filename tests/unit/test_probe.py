@@ -23,10 +23,10 @@ from backends.nodes.node_shell import SCRIPT
 from backends.nodes.report import Gpu, ImageSample, Interface, NodeReport, read_report
 from backends.nodes.survey import Nodes, nodes_of, read_allocation, survey
 from backends.nodes.verdicts import Expected, NodeVerdict, judge
+from backends.programs import Answer
 from backends.runs.plan import RunPlan
 from backends.runs.processes import marked_processes
 from backends.settings import Settings
-from backends.setup.programs import Answer
 from backends.setup.step import Finding, Site
 from backends.setup.versions import read_mpi_version
 from backends.workspace import Workspace

@@ -16,15 +16,16 @@ import pytest
 from click.testing import CliRunner
 from fake_setup import FakePrograms, fake_site, says
 
+from backends import programs
 from backends.errors import UserError
+from backends.programs import Answer, RealPrograms
 from backends.settings import DataSettings, MegatronSettings, Settings
-from backends.setup import programs, workspace_step
+from backends.setup import workspace_step
 from backends.setup.data_step import DataStep
 from backends.setup.job import job_folder, start_job
 from backends.setup.megatron_step import MegatronStep
 from backends.setup.mpi_step import MpiStep, judge_proof
 from backends.setup.patches_step import PATCHES, apply_actions, patch_file, state
-from backends.setup.programs import Answer, RealPrograms
 from backends.setup.runner import run_actions
 from backends.setup.step import Action, Choices, Site
 from backends.setup.workspace_step import GB, WorkspaceStep, write_refused
@@ -170,8 +171,9 @@ def test_a_folder_that_is_no_clone_is_left_alone(tmp_path: Path, origin: Path) -
 
 
 def test_a_folder_in_which_nothing_can_be_written(tmp_path: Path) -> None:
-    assert write_refused(Path("/proc")) != ""
-    assert write_refused(tmp_path) == ""
+    refused = write_refused(Path("/proc"))
+    assert refused is not None and refused.strerror
+    assert write_refused(tmp_path) is None
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(20 * GB, "warning"), (400 * GB, "ok")])

@@ -72,7 +72,7 @@ def test_a_job_that_fails_says_why_and_runs_nothing_more(folder: JobFolder, tmp_
     start_job(folder, [broken, shell("never", "touch never", tmp_path)], os.environ)
     until(lambda: phase(folder) == "failed", "the end")
     state = folder.state()
-    assert state is not None and "disk or the quota is full" in state.message and state.remedy
+    assert state is not None and "The disk is full" in state.message and state.remedy
     assert not (tmp_path / "never").exists()
     found = with_job(Finding("data", "pending", "to do"), JobWatch(folder).look())
     assert (found.verdict, found.evidence) == ("failed", state.message)

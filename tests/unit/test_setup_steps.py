@@ -9,12 +9,12 @@ import pytest
 from fake_setup import FakePrograms, says
 
 from backends.errors import UserError
+from backends.programs import Answer, Programs
 from backends.settings import ImageSettings, Settings
 from backends.setup.data_step import DataStep
 from backends.setup.image_step import ImageStep, has_id_range
 from backends.setup.megatron_step import MegatronStep
 from backends.setup.mpi_step import MpiStep, judge_proof
-from backends.setup.programs import Answer, Programs
 from backends.setup.step import Action, Choices, Site
 from backends.setup.versions import mismatch, read_mpi_version
 from backends.setup.workspace_step import WorkspaceStep

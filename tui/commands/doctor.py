@@ -6,9 +6,9 @@ import os
 
 import click
 
+from backends.programs import RealPrograms
 from backends.settings import read_settings
 from backends.setup.doctor import check_up
-from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
 from backends.workspace import Workspace
 from tui.commands.setup import told

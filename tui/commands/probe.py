@@ -13,9 +13,9 @@ from backends.errors import UserError
 from backends.nodes.allreduce import tried
 from backends.nodes.survey import LIMIT, named_nodes, nodes_of, own_allocation, probe
 from backends.nodes.verdicts import NodeVerdict
+from backends.programs import RealPrograms
 from backends.runs.plan import RunPlan
 from backends.settings import read_settings
-from backends.setup.programs import RealPrograms
 from backends.setup.step import Site
 from backends.text import clean_line
 from backends.workspace import Workspace

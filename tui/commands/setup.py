@@ -12,12 +12,12 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
+from backends.programs import RealPrograms
 from backends.settings import read_settings
 from backends.setup.command_text import command_text
 from backends.setup.job import JobFolder, cancel_job, job_folder, perform, prepare, refuse_second
 from backends.setup.job_watch import JobWatch
 from backends.setup.patches_step import reverse_actions, trial_actions
-from backends.setup.programs import RealPrograms
 from backends.setup.runner import Output
 from backends.setup.standing import in_parallel, looked_at, with_job
 from backends.setup.step import Action, Choices, Finding, Site, Step
@@ -202,7 +202,7 @@ def _perform(site: Site, step: Step, actions: list[Action], *, to_stderr: bool) 
     prepare(folder, actions)
     terminal = sys.stderr.buffer if to_stderr else sys.stdout.buffer
     try:
-        with folder.log.open("ab") as log:
+        with folder.log.open("ab", buffering=0) as log:
             perform(folder, actions, os.environ, _Both(terminal, log))
     except KeyboardInterrupt:
         click.echo(f"\nCancelled. mdk-tui setup {step.name} goes on from what is there.", err=True)

@@ -230,7 +230,7 @@ class NodesScreen(PlaceScreen):
         self.refresh_bindings()
 
     def _site(self) -> Site:
-        from backends.setup.programs import RealPrograms
+        from backends.programs import RealPrograms
         from backends.setup.step import Site
 
         return Site(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.widget import Widget
 
+from backends.programs import RealPrograms
 from backends.settings import read_settings
 from backends.setup.job_watch import JobView, watch_jobs
-from backends.setup.programs import RealPrograms
 from backends.setup.standing import Standing, in_parallel, standing_of
 from backends.setup.step import Site, Step
 from backends.setup.steps import STEPS
