@@ -9,7 +9,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from backends.workspace import Workspace
     from tui.app import MdkApp
     from tui.screens.stop import StopChoice, StopProspect
+
+
+BY_HAND = "the command, edited by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +40,44 @@ class Prospect:
     start: Callable[[], RunFolder]
     notes: str = ""  # what is to be known before: where it goes on from, what differs
     edit: Callable[[str], Prospect] | None = None
+    editable: str = ""  # the command, or the batch script, as it is edited
 
 
 def shell_command(workspace: Workspace, *words: str) -> str:
     return shlex.join(["mdk-tui", "-w", str(workspace.root), *words])
 
 
-def prospect_of(workspace: Workspace, plan: RunPlan, title: str, shell: str) -> Prospect:
-    """Raises UserError when no launcher can run `plan`."""
+def prospect_of(
+    workspace: Workspace,
+    plan: RunPlan,
+    title: str,
+    shell: str,
+    *,
+    against: Callable[[RunPlan], Sequence[Problem]] | None = None,
+    begin: Callable[[RunPlan], RunFolder] | None = None,
+    notes: str = "",
+) -> Prospect:
+    """What starting `plan` would be, by `begin`; `against` says what speaks against it. Edited by hand, it is the same for
+    the plan that was edited. Raises UserError when no launcher can run `plan`."""
     from backends.launch.commands import commands, problems
+    from backends.launch.editing import editable, edited
     from backends.launch.start import start
+
+    def by_hand(text: str) -> Prospect:
+        new = edited(plan, workspace, text)
+        return prospect_of(workspace, new, title, BY_HAND, against=against, begin=begin, notes=notes)
 
     command = commands(plan, workspace)
     return Prospect(
         title,
         shell,
         command.shell(),
-        tuple(problems(plan, workspace)),
-        lambda: start(plan, workspace),
-        edit=None if command.batch else lambda text: _by_hand(workspace, plan, title, text),
+        tuple(against(plan) if against else problems(plan, workspace)),
+        lambda: begin(plan) if begin else start(plan, workspace),
+        notes,
+        by_hand,
+        editable(command),
     )
-
-
-def _by_hand(workspace: Workspace, plan: RunPlan, title: str, text: str) -> Prospect:
-    from backends.launch.editing import edited
-
-    return prospect_of(workspace, edited(plan, workspace, text), title, "the command, edited by hand")
 
 
 def resume_prospect(
@@ -73,7 +87,6 @@ def resume_prospect(
     arguments. Raises UserError when there is nothing whole."""
     from datetime import datetime
 
-    from backends.launch.commands import commands
     from backends.launch.resume import resume_problems, start_resumption
     from backends.runs.resuming import resumption
     from tui.commands.resume_text import difference_lines
@@ -83,13 +96,14 @@ def resume_prospect(
     more = ("--", *changes) if changes else ()
     source = found.source
     what = "branch" if source.branch else "continue"
-    return Prospect(
+    return prospect_of(
+        workspace,
+        found.plan,
         f"{what} from iteration {source.iteration}",
         shell_command(workspace, "resume", str(given), *branch, *more),
-        commands(found.plan, workspace).shell(),
-        tuple(resume_problems(found, workspace)),
-        lambda: start_resumption(found, workspace),
-        "\n".join([*([source.why] if source.why else []), *difference_lines(found)]),
+        against=lambda plan: resume_problems(replace(found, plan=plan), workspace),
+        begin=lambda plan: start_resumption(replace(found, plan=plan), workspace),
+        notes="\n".join([*([source.why] if source.why else []), *difference_lines(found)]),
     )
 
 
@@ -118,12 +132,16 @@ def again_prospect(workspace: Workspace, folder: RunFolder) -> Prospect:
     stop_words = shell_command(workspace, "stop", folder.name, *(() if saves else ("--now",)))
     goes_on = plan.load is not None and plan.load == plan.save
     then = shell_command(workspace, "resume", plan.save or "") if goes_on else f"sh {folder.command}"
-    prospect = prospect_of(workspace, plan, "stop and start again", f"{stop_words} && {then}")
-    if saves:  # what it will load is not there yet
-        prospect = replace(prospect, problems=tuple(problems(replace(plan, load=None), workspace)))
     limit = 60 * read_settings(workspace.settings).stop.limit_minutes
-    again = partial(start_again, folder, workspace, plan, saves=saves, limit=limit)
-    return replace(prospect, start=again, edit=None)
+    return prospect_of(
+        workspace,
+        plan,
+        "stop and start again",
+        f"{stop_words} && {then}",
+        # What it will load is not there yet when its stop is to save it.
+        against=lambda plan: problems(replace(plan, load=None) if saves else plan, workspace),
+        begin=lambda plan: start_again(folder, workspace, plan, saves=saves, limit=limit),
+    )
 
 
 def ask_again(app: MdkApp, info: RunInfo) -> None:
@@ -139,8 +157,13 @@ def demo_prospect(workspace: Workspace) -> Prospect:
     from tui.commands.demo import training
 
     plan = training(workspace, None, None)
-    prospect = prospect_of(workspace, plan, "demo", shell_command(workspace, "demo"))
-    return replace(prospect, start=lambda: start_demo(workspace, plan), edit=None)
+    return prospect_of(
+        workspace,
+        plan,
+        "demo",
+        shell_command(workspace, "demo"),
+        begin=lambda plan: start_demo(workspace, plan),
+    )
 
 
 def start_demo(workspace: Workspace, plan: RunPlan) -> RunFolder:

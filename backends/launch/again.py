@@ -36,14 +36,15 @@ def again_plan(folder: RunFolder, workspace: Workspace, now: datetime, *, saves:
     save = Path(plan.save)
     if saves:
         arguments = without(plan.arguments, *ONE_LOAD)
-        return dataclasses.replace(plan, arguments=arguments, load=plan.save, command=(), parent=folder.name)
+        return dataclasses.replace(
+            plan, arguments=arguments, load=plan.save, command=(), batch="", parent=folder.name
+        )
     if read_tracker(save).problem is None:
         return continue_plan(workspace, save, ())
     if plan.load is not None or not NAME.fullmatch(f"{save.parent.name}/{save.name}"):
         return plan
     anew = str(new_save_folder(save.parents[1], now))
-    edited = tuple(word.replace(plan.save, anew) for word in plan.command)
-    return dataclasses.replace(plan, save=anew, command=edited)
+    return dataclasses.replace(plan.moved(plan.save, anew), save=anew)
 
 
 def start_again(

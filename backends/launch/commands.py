@@ -32,11 +32,11 @@ def launcher_of(plan: RunPlan) -> ProcessLauncher | Slurm:
 def commands(plan: RunPlan, workspace: Workspace) -> Command:
     """What `plan` runs. Raises UserError for an unknown launcher."""
     command = launcher_of(plan).command(plan, workspace)
-    return (
-        dataclasses.replace(command, argv=plan.command, env=dict(plan.environment))
-        if plan.command
-        else command
-    )
+    if command.batch:
+        return dataclasses.replace(command, batch=plan.batch or command.batch)
+    if plan.command:
+        return dataclasses.replace(command, argv=plan.command, env=dict(plan.environment))
+    return command
 
 
 def problems(plan: RunPlan, workspace: Workspace, facts: Facts | None = None) -> list[Problem]:

@@ -20,6 +20,9 @@ from backends.workspace import Workspace
 EXPORT = re.compile(r"[A-Za-z_]\w*")
 QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|#.*""")
 OPERATOR = re.compile(r"[;&|<>`$]")
+SCRIPT = "#!"  # how a batch script begins
+EXIT = '"$run/exit.json"'
+COMMAND = re.compile(r"^command=\((.*)\)$", re.MULTILINE)
 POSITIONAL = 5  # SAVE TENSORBOARD VOCAB MERGES DATA, of both scripts
 
 
@@ -33,11 +36,21 @@ class Written:
 
 
 def editable(command: Command) -> str:
-    """`command` as text with a flag a line, which `read_shell` reads back."""
+    """`command` as text with a flag a line, which `read_shell` reads back; a batch script as it is."""
+    if command.batch:
+        return command.batch
     *lines, _ = replace(command, argv=("",)).shell().split("\n")
     words = [shlex.quote(word) for word in command.argv]
     joined = "".join((" \\\n  " if word.startswith("-") else " ") + word for word in words)
     return "\n".join([*lines, joined.strip(), ""])
+
+
+def check_edited(text: str) -> None:
+    """Raises UserError naming what `edited` could not read, of a command or of a batch script."""
+    if SCRIPT in text:
+        _batch(text)
+    else:
+        read_shell(text)
 
 
 def read_shell(text: str) -> Written:
@@ -96,7 +109,10 @@ def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
     """`plan` as the edited `text` has it. A text that says what the plan says anyway changes nothing. Raises UserError."""
     own = commands(plan, workspace)
     if own.batch:
-        raise UserError("A batch script is not edited here.", "Its lines are [slurm] in mdk.toml.", status=2)
+        batch = _batch(text)
+        if batch == own.batch:
+            return plan
+        return replace(_as_said(plan, _batch_words(batch), Path(own.cwd)), batch=batch)
     written = read_shell(text)
     if written.cwd is not None and written.cwd != own.cwd:
         raise UserError(
@@ -106,6 +122,28 @@ def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
         return plan
     plan = replace(plan, command=written.argv, environment=dict(written.env))
     return _as_said(plan, written.argv, Path(own.cwd))
+
+
+def _batch(text: str) -> str:
+    """The script in `text`, without what stands before it. Raises UserError when the run's end would not be known."""
+    _, begun, rest = text.partition(SCRIPT)
+    if not begun:
+        raise UserError(
+            f"A batch script begins with {SCRIPT}, and this one does not.", "Leave that line.", status=2
+        )
+    if EXIT not in rest:
+        message = f"The script no longer writes {EXIT}, by which the end of the run is known."
+        raise UserError(message, "Leave its last lines as they are.", status=2)
+    return f"{begun}{rest.rstrip()}\n"
+
+
+def _batch_words(batch: str) -> list[str]:
+    """The command that starts the ranks; [] where the script has it in another form."""
+    found = COMMAND.search(batch)
+    try:
+        return shlex.split(found[1]) if found else []
+    except ValueError:
+        return []
 
 
 def _as_said(plan: RunPlan, words: Sequence[str], cwd: Path) -> RunPlan:

@@ -14,7 +14,7 @@ from backends.launch.ending import stop_run
 from backends.launch.start import SUPERVISOR, start
 from backends.models.problem import Problem
 from backends.runs.checkpoints import TRACKER, folder_name
-from backends.runs.folder import RunFolder, claim_dated_folder, moment_of
+from backends.runs.folder import NAME, RunFolder, claim_dated_folder, moment_of
 from backends.runs.planning import make_branch, writer_of, writers_of
 from backends.runs.processes import find_process
 from backends.runs.resuming import Resumption, difference_problems
@@ -45,10 +45,14 @@ def start_resumption(
     if not isinstance(source.iteration, int) or plan.save is None:
         raise ValueError("a branch has an iteration and a folder")
     wanted = Path(plan.save)
+    if not NAME.fullmatch(f"{wanted.parent.name}/{wanted.name}"):
+        raise UserError(
+            f"{wanted} is no dated folder, and a branch has one.", "Leave --save and --load as they were."
+        )
     branch = claim_dated_folder(wanted.parents[1], moment_of(f"{wanted.parent.name}/{wanted.name}"))
     make_branch(source.save, source.iteration, branch)
     try:
-        plan = dataclasses.replace(plan, load=str(branch), save=str(branch))
+        plan = dataclasses.replace(plan.moved(plan.save, str(branch)), load=str(branch), save=str(branch))
         return start(plan, workspace, program=program)
     except UserError:
         _take_away(branch, folder_name(source.iteration))

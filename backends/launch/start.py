@@ -87,8 +87,7 @@ def _own_save_folder(plan: RunPlan) -> RunPlan:
     name = f"{save.parent.name}/{save.name}"
     if NAME.fullmatch(name):
         own = str(claim_dated_folder(save.parents[1], moment_of(name)))
-        edited = tuple(word.replace(str(save), own) for word in plan.command)
-        return dataclasses.replace(plan, save=own, command=edited)
+        return dataclasses.replace(plan.moved(str(save), own), save=own)
     try:
         save.mkdir(parents=True, exist_ok=True)
     except OSError as error:

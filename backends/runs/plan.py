@@ -31,7 +31,7 @@ class RunPlan:
     `trainer` with kind "serve" is "demo" (the demo's text server) or "server" (Megatron-LM's).
     `layout` holds sizes by Megatron's names (tp, pp, cp, dp); `environment` what is added to the environment. `data` is
     the value of `--data-path`. `command`, where there is one, is what the user made of the launcher's: it runs instead,
-    with `environment` as all that is added.
+    with `environment` as all that is added; `batch` is what was made of its batch script.
     """
 
     kind: Kind
@@ -54,6 +54,7 @@ class RunPlan:
     commit: str | None = None
     patches: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    batch: str = ""
     parent: str | None = None  # the run that this one continues, or branched from
     attempt: int = 0  # how many automatic resumes in a row have led to this run
 
@@ -70,6 +71,11 @@ class RunPlan:
         """What is wrong, as far as the plan and the disk can tell. A launcher has its own checks on top."""
         problems = [*_check_words(self), *_check_load(self)]
         return problems + (_check_training(self) if self.kind == "train" else [])
+
+    def moved(self, old: str, new: str) -> RunPlan:
+        """What was edited by hand, with the folder `new` in the place of `old`."""
+        words = tuple(word.replace(old, new) for word in self.command)
+        return dataclasses.replace(self, command=words, batch=self.batch.replace(old, new))
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -115,7 +115,8 @@ def _go_on(
     return dataclasses.replace(
         plan,
         arguments=arguments,
-        command=(),  # what was edited by hand loaded nothing; its arguments are in the plan
+        command=(),
+        batch="",  # what was edited by hand loaded nothing; its arguments are in the plan
         load=str(target),
         save=str(target),
         parent=parent.name,

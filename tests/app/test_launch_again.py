@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+from checkpoint_trees import torch_checkpoint
 from fake_runs import listing
 from textual.widgets import Static, TextArea
 
+from backends.errors import UserError
 from backends.files import write_json
 from backends.megatron.folding import Folder
 from backends.megatron.record import Record
@@ -22,7 +26,7 @@ from backends.runs.state import RunState
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
-from tui.run_actions import again_prospect, prospect_of
+from tui.run_actions import again_prospect, demo_prospect, prospect_of, resume_prospect
 from tui.screens.confirm import Confirm
 from tui.screens.monitor_model import MonitorModel
 from tui.screens.monitor_sources import News
@@ -74,6 +78,24 @@ def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
     goes_on = again_prospect(workspace, folder)
     assert goes_on.shell.endswith(f"stop 2026-11-30/05-00-00 && mdk-tui -w {tmp_path} resume {save}")
     assert f"--load {save}" in goes_on.command and goes_on.problems == (), "its stop will save there"
+
+
+def test_what_is_proposed_may_be_edited_whatever_it_is(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    save = workspace.checkpoints / "2026-11-30/05-00-00"
+    again = again_prospect(workspace, running(workspace))
+    demo = demo_prospect(workspace)
+    torch_checkpoint(save, 50)
+    (save / "latest_checkpointed_iteration.txt").write_text("50")
+    finished = RunFolder(workspace.runs / "2026-11-30/05-00-00")
+    finished.write_state(replace(state(iteration=50), phase="finished"))
+    for prospect in (again, demo, resume_prospect(workspace, save), resume_prospect(workspace, save, 50)):
+        assert prospect.edit is not None and prospect.editable
+        new = prospect.edit(prospect.editable.replace("--log-interval 5", "--log-interval 7"))
+        assert "--log-interval 7" in new.command and "edited by hand" in new.shell, prospect.title
+        assert (new.title, new.notes) == (prospect.title, prospect.notes)
+        with pytest.raises(UserError):
+            prospect.edit("a | b")
 
 
 async def test_a_key_asks_before_it_does(tmp_path: Path) -> None:

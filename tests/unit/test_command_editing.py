@@ -10,7 +10,7 @@ import pytest
 from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import commands
-from backends.launch.editing import editable, edited, read_shell
+from backends.launch.editing import check_edited, editable, edited, read_shell
 from backends.launch.ports import PortBook, with_master_port
 from backends.models.arguments import value_of
 from backends.models.presets import TINY
@@ -72,6 +72,29 @@ def test_a_resume_of_an_edited_run_loads(workspace: Workspace) -> None:
     words = commands(again, workspace).argv
     assert again.command == () and value_of(words, "--load") == str(save)
     assert value_of(words, "--num-layers") == "3"
+
+
+def test_a_batch_script_is_edited_as_a_whole(workspace: Workspace) -> None:
+    plan = dataclasses.replace(megatron(workspace), launcher="slurm")
+    script = editable(commands(plan, workspace))
+    assert script.startswith("#!/bin/bash\n") and edited(plan, workspace, script) == plan
+    text = script.replace("#SBATCH --nodes=1", "#SBATCH --nodes=1\n#SBATCH --qos=high")
+    text = text.replace("--num-layers 2", "--num-layers 4").replace("/s/2026", "/t/2027")
+    check_edited(f"# problems, as an editor shows them\n{text}")
+    new = edited(plan, workspace, f"# problems, as an editor shows them\n{text}")
+    assert commands(new, workspace).batch == text and "--qos=high" in commands(new, workspace).shell()
+    assert value_of(new.arguments, "--num-layers") == "4" and new.save == "/t/2027"
+    assert RunPlan.from_json(_as_file(new), "test") == new
+    assert (
+        "/u/2028" in new.moved("/t/2027", "/u/2028").batch
+        and "/t/2027" not in new.moved("/t/2027", "/u/2028").batch
+    )
+    for bad, message in (
+        (text.replace("#!/bin/bash", "echo"), "begins with #!"),
+        (text.replace("exit.json", "end.json"), "by which the end of the run is known"),
+    ):
+        with pytest.raises(UserError, match=message):
+            edited(plan, workspace, bad)
 
 
 @pytest.mark.parametrize(

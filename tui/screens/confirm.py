@@ -70,14 +70,14 @@ class Confirm(ModalScreen[bool]):
 
     def action_edit(self) -> None:
         """The edited command takes the place of the one that is shown; it is not started yet."""
-        from backends.launch.editing import read_shell
+        from backends.launch.editing import check_edited
 
         def use(text: str | None) -> None:
             edit = self.prospect.edit
             if text is not None and edit is not None:
                 in_background(self, lambda: edit(text), self._show, cast("MdkApp", self.app).tell_failure)
 
-        self.app.push_screen(EditCommand(self.prospect.command, read_shell), use)
+        self.app.push_screen(EditCommand(self.prospect.editable, check_edited), use)
 
     def _show(self, prospect: Prospect) -> None:
         self.prospect = prospect

@@ -254,16 +254,11 @@ class LaunchScreen(PlaceScreen):
         self.mdk.tell_failure(error)
 
     def action_edit(self) -> None:
-        from backends.launch.editing import editable, read_shell
+        from backends.launch.editing import check_edited, editable
 
         if self._answer is not None and (outlook := self._answer.outlook) is not None:
-            if outlook.command.batch:
-                self.mdk.tell(
-                    "A batch script is not edited here: its lines are [slurm] in mdk.toml.", warning=True
-                )
-                return
             text = self._edited or editable(outlook.command)
-            self.app.push_screen(EditCommand(text, read_shell), self._edit_ended)
+            self.app.push_screen(EditCommand(text, check_edited), self._edit_ended)
 
     def _edit_ended(self, text: str | None) -> None:
         if text is not None:
