@@ -3,6 +3,7 @@
 A module imports only from its own row and those above it (a test reads this):
 
     errors, text, ticks, files, resources   for the user's eyes; cleaned text; numbers in words; files
+    programs, disks                         other programs, asked short questions; what a disk and its quotas still take
     settings, workspace                     mdk.toml, and where things are
     megatron                                what a log says: events, series, diagnosis; what a data set holds
     models                                  Megatron's arguments, presets, checks of a layout, estimates
