@@ -43,12 +43,12 @@ def ending(
         return Ending("finished", stopped)
     if signs.ended and (reaped or job_exit.exit_code == 0):
         return Ending("finished", stopped)
-    if stopped:
-        return Ending("failed", stopped)
-    if job_exit.exit_code == 0:
+    if job_exit.exit_code == 0:  # mpirun's, too, when it lost a node while the ranks were to save
         missing = "training was done" if kind == "train" else "it could answer"
         said = signs.error or f"The log does not say that {missing}."
-        return Ending("failed", f"It left with status 0 before its end. {said}")
+        return Ending("failed", f"{stopped or 'It left with status 0 before its end.'} {said}")
+    if stopped:
+        return Ending("failed", stopped)
     if job_exit.signal is not None:
         return Ending("failed", f"It was ended by signal {signal_name(job_exit.signal)}.")
     return Ending("failed", signs.error or f"It left with status {job_exit.exit_code}.")

@@ -287,6 +287,20 @@ def test_a_cancelled_job_is_never_called_finished() -> None:
     assert ending("train", JobExit(0, None), signs).phase == "finished"
 
 
+def test_why_a_stop_did_not_save_is_said() -> None:
+    """Seen: a node was lost while the ranks were to save; mpirun (5.0.11) said so, and left with status 0."""
+    signs = Signs()
+    rule, lost = (
+        "-" * 74,
+        "PRTE has lost communication with a remote daemon.\n\n  HNP daemon   : [prterun-vm-1@0,0] on node vm",
+    )
+    reader = SignReader(signs, Parser())
+    reader.feed(f"{rule}\n{lost}\n{rule}\n".encode())
+    reader.finish()
+    end = ending("train", JobExit(0, None), signs, stopped="Stopped on request.")
+    assert end == Ending("failed", "Stopped on request. mpirun lost a node.")
+
+
 # What a log says to those who run the job.
 
 
