@@ -10,12 +10,13 @@ import itertools
 import operator
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import overload
 
 from backends.megatron.events import Value
+from backends.megatron.iso_times import IsoTimes
 from backends.megatron.iteration import in_unit, name_of, read_iteration, read_value
+from backends.megatron.line_forms import DIGITS_TO_0
 from backends.megatron.line_reader import LineReader
 from backends.megatron.lines import decode, prefix_form, strip_prefixes
 
@@ -24,37 +25,9 @@ SAMPLE = re.compile(
     rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*\|)(?P<after>[^|\n]*)"
 )
 SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?):( +)([^ |\n]+) \|")
-DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
 ENOUGH = 256  # lines in a block that show which columns are constant
 NEWLINE = {10}
 LONGEST = 10**18  # no iteration is printed with more digits
-
-
-class IsoTimes(Sequence["str | None"]):
-    """Time stamps as they stand in the log, all of one width, made ISO when asked for."""
-
-    def __init__(self, stamps: bytes, width: int) -> None:
-        self._stamps, self._width = stamps, width
-
-    def __len__(self) -> int:
-        return len(self._stamps) // self._width
-
-    def __iter__(self) -> Iterator[str | None]:
-        text, width = self._stamps.decode().replace(" ", "T"), self._width
-        return (text[at : at + width] for at in range(0, len(text), width))
-
-    @overload
-    def __getitem__(self, index: int) -> str | None: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str | None]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str | None] | None:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if step != 1:
-                return [self[i] for i in range(start, stop, step)]
-            return IsoTimes(self._stamps[start * self._width : stop * self._width], self._width)
-        at = range(len(self))[index] * self._width
-        return self._stamps[at : at + self._width].decode().replace(" ", "T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +37,7 @@ class Rows:
     `step`: 1 when nothing stands between them, 2 when one line stands between any two, else 0.
     """
 
-    rank: int | None
+    ranks: Sequence[int | None]
     times: Sequence[str | None]
     iterations: Sequence[int]
     train_iters: Sequence[int]
@@ -112,10 +85,10 @@ class Form:
 
 
 class LinePattern:
-    """Reads lines that look exactly like a sample: same prefix, same keys in the same order."""
+    """Reads lines that look exactly like a sample: same prefix but for its rank where `any_rank`, same keys in the same order."""
 
-    def __init__(self, sample: re.Match[bytes], fields: tuple[Field, ...]) -> None:
-        self._sample = sample
+    def __init__(self, sample: re.Match[bytes], fields: tuple[Field, ...], any_rank: bool = False) -> None:
+        self._sample, self._any_rank = sample, any_rank
         self._stamp: bytes | None = sample["stamp"]
         self._train_iters = int(sample["train_iters"])
         self.rank = strip_prefixes(decode(sample["before"]))[1]
@@ -125,7 +98,7 @@ class LinePattern:
 
     def _form(self, fields: tuple[Field, ...]) -> Form:
         """Constants are letters of the expression: no group, no object, no conversion."""
-        parts = [prefix_form(self._sample["before"])]
+        parts = [prefix_form(self._sample["before"], self._any_rank)]
         if self._stamp:
             parts.append(rb"\[(.{%d})\] " % len(self._stamp))
         # One excluded byte is matched far quicker than a class; what it lets in, the conversion to numbers finds.
@@ -134,6 +107,14 @@ class LinePattern:
             value = rb" +([^ ]+)" if field.constant is None else re.escape(field.constant)
             parts.append(b" " + re.escape(field.printed) + b":" + value + rb" \|")
         return Form(re.compile(b"".join(parts) + re.escape(self._sample["after"]) + rb"\n"), fields)
+
+    def of_any_rank(self, line: bytes) -> LinePattern | None:
+        """A pattern for lines of all ranks, if `line`, which does not fit, is like the sample but for its rank."""
+        if self.rank in (None, strip_prefixes(decode(line))[1]):
+            return None
+        pattern = LinePattern(self._sample, self._loose.fields, any_rank=True)
+        rows = pattern.read(line)
+        return pattern if rows and rows.ranks[0] == strip_prefixes(decode(line))[1] else None
 
     def fits(self, line: bytes) -> bool:
         """Whether `line` (with its newline) can be read."""
@@ -151,6 +132,7 @@ class LinePattern:
             self._loosen(texts)
         if not texts or not NEWLINE.issuperset([gap[-1] for gap in filled]):
             return None
+        ranks = list(map(int, texts.pop(0))) if self._any_rank else [self.rank] * len(texts[0])
         times = self._times(texts.pop(0)) if self._stamp else [None] * len(texts[0])
         try:
             iterations = _integers(texts[0])
@@ -162,7 +144,7 @@ class LinePattern:
         if len(iterations) >= ENOUGH and form is self._loose:
             self._tighten(texts[1:], block)
         train_iters = array("q", [self._train_iters]) * len(iterations)
-        return Rows(self.rank, times, iterations, train_iters, columns, gaps, _step(gaps, filled))
+        return Rows(ranks, times, iterations, train_iters, columns, gaps, _step(gaps, filled))
 
     def _loosen(self, texts: list[list[bytes]]) -> None:
         """Forget the constants; remember which of them are none, as these texts of all fields show."""
@@ -174,7 +156,7 @@ class LinePattern:
     def _tighten(self, texts: list[list[bytes]], block: bytes) -> None:
         """Make constants of the fields that are so in a long block, given the texts of all fields."""
         line = self._loose.expression.search(block)
-        assert line is not None
+        assert line
         printed = {field[1]: field[2] + field[3] for field in SAMPLE_FIELD.finditer(line[0])}
         fields = tuple(
             replace(field, constant=printed[field.printed])

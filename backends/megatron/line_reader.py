@@ -23,7 +23,7 @@ from backends.megatron.events import (
 )
 from backends.megatron.iteration import CONTINUES, IterationLine, read_iteration
 from backends.megatron.lines import decode, is_quiet, strip_prefixes
-from backends.megatron.plain_events import read_argument, read_plain
+from backends.megatron.plain_events import Rule, read_argument, read_plain
 from backends.megatron.timers import TimerReader
 from backends.megatron.triggers import may_mean_something
 
@@ -56,6 +56,7 @@ class LineReader:
     def __init__(self) -> None:
         self.errors = ErrorCollector()
         self.iteration = -1  # newest of this attempt
+        self._rank: int | None = None  # that printed it
         self._alarm = Alarm()
         self._timers = TimerReader()
         self._in_arguments = False
@@ -95,6 +96,12 @@ class LineReader:
             return [*self._text(start, first, first_rank, whole=True), *self._text(text, line, rank)]
         return self._text(text, line, rank)
 
+    def read_by(self, rule: Rule, raw: bytes, line: int) -> list[Event]:
+        """The events of a line like one that `rule` read, while nothing is open."""
+        text, rank = strip_prefixes(decode(raw))
+        event = rule.read(text, line, rank)
+        return self._noticed(event) if event else self.read(raw, line)
+
     def finish(self) -> list[Event]:
         """The log ends here."""
         events = self.before_rows()
@@ -116,8 +123,10 @@ class LineReader:
 
     def take(self, batch: IterationBatch) -> list[Event]:
         """Iteration lines with rising iterations: `batch` itself and its alerts."""
-        ended: list[Alert] = self._alarm.finish() if batch.iterations[0] <= self.iteration else []
-        self.iteration, self._had_iterations = int(batch.iterations[-1]), True
+        first, newest = batch.iterations[0], self.iteration
+        again = first < newest or (first == newest and batch.ranks[0] == self._rank)
+        ended: list[Alert] = self._alarm.finish() if again else []
+        self.iteration, self._rank, self._had_iterations = int(batch.iterations[-1]), batch.ranks[-1], True
         return [*ended, batch, *self._alarm.check(batch)]
 
     def _text(self, text: str, line: int, rank: int | None, whole: bool = False) -> list[Event]:

@@ -70,12 +70,19 @@ def is_quiet(line: str, text: str) -> bool:
     return QUIET.search(line, 0, len(line) - len(text) + 24) is not None
 
 
-def prefix_form(before: bytes) -> bytes:
-    """An expression for prefixes like `before`: the rank as it is, times and loggers of any value."""
+def prefix_form(before: bytes, any_rank: bool = False) -> bytes:
+    """An expression for prefixes like `before`: times and loggers of any value, the rank as it is, or a group for any."""
     parts: list[bytes] = []
     while before.isascii() and (match := PREFIX.match(before.decode())):
-        form, before = re.escape(before[: match.end()]), before[match.end() :]
-        parts.append(form if match.lastgroup else re.sub(rb"[A-Za-z]+|\d+", _any_word, form))
+        form, end = re.escape(before[: match.end()]), match.end()
+        if not match.lastgroup:
+            form = re.sub(rb"[A-Za-z]+|\d+", _any_word, form)
+        elif any_rank:
+            start, stop = match.span(match.lastgroup)
+            form = re.escape(before[:start]) + rb"(\d{1,9})" + re.escape(before[stop:end])
+            any_rank = False
+        parts.append(form)
+        before = before[end:]
     return b"".join([*parts, re.escape(before)])
 
 

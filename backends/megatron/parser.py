@@ -10,34 +10,26 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 
-from backends.megatron.columns import DIGITS_TO_0, LinePattern, Rows, pattern_of
+from backends.megatron.columns import LinePattern, Rows, pattern_of
 from backends.megatron.events import Error, Event, IterationBatch, Milestone, Timers
+from backends.megatron.line_forms import LineForms, forms_of
 from backends.megatron.line_reader import LineReader
 from backends.megatron.lines import COLOURS, LineSplitter
 from backends.megatron.timers import TimerForms, TimerTexts
-from backends.megatron.triggers import may_mean_something
 
 BLOCK = 2**20  # bytes read at once, whatever is fed
-PIECE = 2**14  # bytes of it whose lines are looked at together, while the processor's cache holds them
 PATTERNS_KEPT = 8
+FORMS_KEPT = 1000
 ALIKE = 3  # lines of one form that are worth a pattern
 DEPTH = 4  # forms of iteration lines that may interleave in one block
-KNOWN = 20_000  # forms of lines without meaning that are remembered
-LEARNT = 256  # of them, of one block: what never comes again costs less to read than to remember
-LOOK = 16  # lines that are looked at together
 # What may be an iteration line, or begin another attempt.
 BEGINS_ANEW = re.compile(rb"iteration[^|\n]*/[^|\n]*\||world size|\x1b")
 DEPENDENT = (Error, Milestone, IterationBatch)  # events that must not change places with iteration lines
-NUMBERS_MATTER = b"loss scale"  # lines that mean something or nothing by their numbers
 # What a line without its newline may lack the end of: `| lm loss: 1.06` of 1.064E+01. All before the last `|` is whole.
 TORN = re.compile(rb"iteration +\d+ */|loss at |memory \((?:MB|GB)\)")
-# Addresses, ids and numbers of a line that holds no word of meaning are all the same.
-HEX_TO_0 = bytes.maketrans(b"123456789abcdef", b"0" * 15)
-SHORT = 400  # bytes; longer lines are not remembered
 
 
 class Parser:
@@ -55,8 +47,9 @@ class Parser:
         self._patterns: list[LinePattern] = []
         self._current: LinePattern | None = None
         self._timers = TimerForms()
-        self._forms: Counter[bytes] = Counter()
-        self._meaningless: set[bytes] = set()
+        self._forms = LineForms(self._reader)
+        # Of a form of lines that may be iteration lines, how many there were, and the last.
+        self._seen: dict[bytes, tuple[int, bytes]] = {}
 
     def feed(self, data: bytes) -> list[Event]:
         """The events of all lines that `data` completes."""
@@ -90,8 +83,8 @@ class Parser:
             yield from self._rows(rows, numbers, 0)
             return
         self._current = None
-        if lines := self._known_noise(block):
-            self.lines += lines
+        if self._reader.idle and (times := self._forms.noise(block)):
+            self.lines += times
             return
         lines = BytesIO(block).readlines()
         self.lines += len(lines)
@@ -103,19 +96,26 @@ class Parser:
         """`rows` as batches that end only where what stands between two lines matters to them; then the other events."""
         if not rows.gaps[0]:
             yield from self._reader.before_rows()
-        timers, known = self._timers_in(rows), self._meaningless
+        timers = self._timers_in(rows)
+        between = [i for i, gap in enumerate(rows.gaps) if gap and not timers[i]]
         done, held = 0, list[Event]()
-        for i in [i for i, gap in enumerate(rows.gaps) if gap and not timers[i]]:
-            gap = rows.gaps[i]
-            if i and (gap in known or gap.translate(HEX_TO_0) in known):
-                continue
+        for i, form in zip(between, forms_of([rows.gaps[i] for i in between]), strict=True):
+            gap, goes_on = rows.gaps[i], i < len(rows)
             at_gap = numbers[i - 1] + 1 if i else numbers[0] - gap.count(b"\n")
-            if BEGINS_ANEW.search(gap):
+            idle = goes_on and self._reader.idle
+            if idle and (known := self._forms.read_text(form, gap, at_gap)) is not None:
+                held += known
+                held += self._reader.before_rows()
+                continue
+            anew = BEGINS_ANEW.search(gap)
+            if anew:
                 yield from self._batches(rows, numbers, timers, slice(done, i), held)
                 done, held = i, []
             events = list(self._plain(BytesIO(gap).readlines(), at_gap, depth + 1))
-            if i < len(rows):
+            if goes_on:
                 events += self._reader.before_rows()
+            if idle and not anew:
+                self._forms.learn(form, gap)
             if any(isinstance(event, DEPENDENT) for event in events):
                 yield from self._batches(rows, numbers, timers, slice(done, i), held)
                 yield from events
@@ -143,11 +143,11 @@ class Parser:
             yield from held
             return
         events = list(held)
-        cuts = [start, *_restarts(rows.iterations, start, stop), stop]
+        cuts = [start, *_restarts(rows, start, stop), stop]
         for some in itertools.starmap(slice, itertools.pairwise(cuts)):
             batch = IterationBatch(
                 numbers[some],
-                [rows.rank] * (some.stop - some.start),
+                rows.ranks[some],
                 rows.times[some],
                 rows.iterations[some],
                 rows.train_iters[some],
@@ -168,11 +168,16 @@ class Parser:
                 self._patterns.insert(0, self._patterns.pop(i))
                 return pattern
         form = bytes(line.translate(None, b"0123456789+-.E "))
-        if len(self._forms) > KNOWN:
-            self._forms.clear()
-        self._forms[form] += 1
-        if self._forms[form] % ALIKE or not (made := pattern_of(line[:-1])):
+        if len(self._seen) > FORMS_KEPT:
+            self._seen.clear()
+        seen, previous = self._seen.get(form, (0, line))
+        self._seen[form] = (seen + 1, line)
+        times, rest = divmod(seen + 1, ALIKE)
+        # Tried ever more seldom: of some forms none can be made.
+        if rest or times & (times - 1) or not (made := pattern_of(line[:-1])):
             return None
+        if previous != line:
+            made = made.of_any_rank(previous) or made
         self._patterns.insert(0, made)
         del self._patterns[PATTERNS_KEPT:]
         return made
@@ -182,7 +187,8 @@ class Parser:
     def _plain(self, lines: list[bytes], first: int, depth: int) -> Iterator[Event]:
         """The events of lines, each with its newline; what means nothing, and has been seen before, is passed by."""
         i = -1
-        for candidate in self._candidates(lines):
+        candidates = self._forms.candidates(lines)
+        for candidate in candidates if self._reader.idle else itertools.chain([0], candidates):
             if candidate <= i:
                 continue
             i = candidate
@@ -194,70 +200,19 @@ class Parser:
                         self._current = pattern
                         yield from self._rows(rows, rows.numbers(first + i), depth + 1)
                         return
-                yield from self._reader.read(line[:-1], first + i)
                 if self._reader.idle:
-                    if self._reader.meant_nothing and NUMBERS_MATTER not in line:
-                        self._remember(line, line.translate(DIGITS_TO_0))
+                    yield from self._forms.read(line, first + i)
+                else:
+                    yield from self._reader.read(line[:-1], first + i)
+                if self._reader.idle:
                     break
                 i += 1  # whatever comes next may belong to what is open
 
-    def _candidates(self, lines: Sequence[bytes]) -> Iterator[int]:
-        """Which lines may mean something by themselves."""
-        known = self._meaningless
-        if not self._reader.idle:
-            yield 0
-        learnt = 0
-        for start in range(0, len(lines), LOOK):
-            some = lines[start : start + LOOK]
-            block = b"".join(some)
-            if learnt >= LEARNT and not may_mean_something(block):
-                continue
-            forms = BytesIO(block.translate(HEX_TO_0)).readlines()
-            if known.issuperset(forms):
-                continue
-            for i, (line, form) in enumerate(zip(some, forms, strict=True)):
-                if form in known or line.translate(DIGITS_TO_0) in known:
-                    continue
-                if may_mean_something(line):
-                    yield start + i
-                elif learnt < LEARNT:
-                    learnt += 1
-                    self._remember(line, form)
 
-    def _known_noise(self, block: bytes) -> int:
-        """The number of lines in `block` when all of them are known to mean nothing, and nothing is open; else 0."""
-        known = self._meaningless
-        line = block[: block.index(b"\n") + 1]
-        if not self._reader.idle:
-            return 0
-        if line in known:
-            times, rest = divmod(len(block), len(line))
-            if not rest and block == line * times:
-                return times
-            if times := _count_of(block, known):
-                return times
-        return _count_of(block.translate(HEX_TO_0), known) if line.translate(HEX_TO_0) in known else 0
-
-    def _remember(self, line: bytes, form: bytes) -> None:
-        """`line`, and all lines of its `form`, mean nothing."""
-        if len(line) <= SHORT:
-            if len(self._meaningless) > KNOWN:
-                self._meaningless.clear()
-            self._meaningless.update((line, form))
-
-
-def _count_of(block: bytes, known: set[bytes]) -> int:
-    """The number of lines in `block` when all are `known`, else 0."""
-    file, count = BytesIO(block), 0
-    while lines := file.readlines(PIECE):
-        if not known.issuperset(lines):
-            return 0
-        count += len(lines)
-    return count
-
-
-def _restarts(iterations: Sequence[int], start: int, stop: int) -> list[int]:
-    """Where, between `start` and `stop`, the iteration does not rise: another attempt begins there."""
-    if isinstance(iterations, range):
+def _restarts(rows: Rows, start: int, stop: int) -> list[int]:
+    """Where, between `start` and `stop`, the iteration of a rank does not rise: another attempt begins there."""
+    found, ranks = rows.iterations, rows.ranks
+    if isinstance(found, range):
         return []
-    return [i for i in range(start + 1, stop) if iterations[i] <= iterations[i - 1]]
+    falls = [i for i in range(start + 1, stop) if found[i] <= found[i - 1]]
+    return [i for i in falls if found[i] < found[i - 1] or ranks[i] == ranks[i - 1]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from backends.megatron.alerts import SCALE_AT_END
 from backends.megatron.events import (
@@ -30,6 +30,7 @@ from backends.megatron.iteration import read_value
 Match: TypeAlias = "re.Match[str]"
 Make: TypeAlias = Callable[[Match, int, "int | None"], Event]
 GIB = 1024.0  # MiB
+ITERATION = re.compile(r"iteration (\d{1,18})\b")
 
 STAMP = r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\]\s*)?"
 DATETIME = (
@@ -75,7 +76,7 @@ def _validation(m: Match, line: int, rank: int | None) -> Event:
         name, found, value = piece.partition(": ")
         if found:
             values[name.strip()] = read_value(value.strip())
-    iteration = re.search(r"iteration (\d{1,18})\b", where)
+    iteration = ITERATION.search(where)
     kind = "test" if "test" in where else "validation"
     name = (m["set"] or "").lstrip("-")
     return Validation(line, rank, int(iteration[1]) if iteration else None, name or kind, values)
@@ -217,16 +218,33 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     (" ...", r"^ {1,2}(?P<name>[A-Za-z_]\w*) \.{3,} ?(?P<value>.*)$", _argument),
     *((words, rf"^\s*{re.escape(words)}", _named(name)) for words, name in STARTS.items()),
 )  # fmt: skip
-RULES = tuple((words, re.compile(pattern), make) for words, pattern, make in _TABLE)
+
+
+class Rule(NamedTuple):
+    """Reads one kind of line."""
+
+    words: str
+    pattern: re.Pattern[str]
+    make: Make
+
+    def read(self, text: str, line: int, rank: int | None) -> Event | None:
+        match = self.pattern.search(text)
+        return self.make(match, line, rank) if match else None
+
+
+RULES = tuple(Rule(words, re.compile(pattern), make) for words, pattern, make in _TABLE)
 ARGUMENT = re.compile(r"^ {1,2}(?P<name>[A-Za-z_]\w*) (?:\.+ ?|  ?)(?P<value>.*)$")
+
+
+def find_rule(text: str) -> Rule | None:
+    """The rule that reads a clean line without its launcher prefix, if one does."""
+    return next((rule for rule in RULES if rule.words in text and rule.pattern.search(text)), None)
 
 
 def read_plain(text: str, line: int, rank: int | None) -> Event | None:
     """The event of one clean line without its launcher prefix, or None."""
-    for words, pattern, make in RULES:
-        if words in text and (match := pattern.search(text)):
-            return make(match, line, rank)
-    return None
+    rule = find_rule(text)
+    return rule.read(text, line, rank) if rule else None
 
 
 def read_argument(text: str, line: int, rank: int | None) -> Argument | None:

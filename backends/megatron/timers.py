@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import overload
+from typing import Literal, overload
 
 from backends.megatron.events import Timers
 from backends.megatron.lines import decode, prefix_form, strip_prefixes
@@ -69,6 +70,17 @@ class TimerReader:
         (line, rank), values = self._at, self._values
         self._at, self._values, self._name = None, {}, ""
         return [Timers([line], rank, [values])] if values else []
+
+
+@functools.lru_cache(maxsize=1024)
+def kind_of(raw: bytes) -> Literal["", "block", "line", "row"]:
+    """What a line with its newline is: the first of a block, a line of timers, or, behind the first of a block, one of it."""
+    text = strip_prefixes(decode(raw[:-1]))[0]
+    if HEADER.match(text):
+        return "block"
+    if LINE.match(text):
+        return "line" if "iteration" not in text else ""
+    return "row" if any(pattern.match(text) for pattern in (PAIR, SINGLE, NAME, RANK)) else ""
 
 
 def _fields(text: str) -> dict[str, tuple[float, float]]:

@@ -173,6 +173,51 @@ def test_lines_that_differ_in_numbers_and_addresses_only_are_known_when_they_com
     assert [event.line for event in events] == [1001, 1002]
 
 
+AGAIN = [
+    "-----\n validation loss at iteration # | lm loss value: #.#E+00 | lm loss PPL: #.#E+01 | \n-----\n",
+    "(min, max) time across ranks (ms):\n    evaluate ....: (#.#, #.#)\n validation loss at iteration # | x: #.# |\n",
+    "validation loss at iteration # | lm loss value: NAN | lm loss PPL: 4.851652E+08 | \n",
+    "saving checkpoint at iteration # to ck/# in torch format\n  successfully saved checkpoint from iteration # to ck/#\n",
+    "[Rank #] (after # iterations) memory (MB) | allocated: #.# | max allocated: #.#\n",
+    "time (ms) | forward: #.# | backward: #.#\n    optimizer ....: (#.#, #.#)\n",
+    "validation loss at iteration #/# | x: # |\n",
+    "[after training is done] datetime: ##-#-# 15:56:55\n",
+    "a word # or two\nExit code: #\n",
+    "WARNING: could not load the checkpoint #\nReducing dynamic loss scale from # to #\n",
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "[1,#]<stdout>: "])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_again_between_lines_says_what_it_says_alone(seed: int, prefix: str) -> None:
+    """Only its numbers differ, in their values and lengths."""
+    r = random.Random(seed)
+    numbers = ["0", "1", "7", "42", "2024", "09", "16777216", "9" * 17, "9" * 18, "9" * 19]
+    parts: list[str] = []
+    for i in range(1, 1200):
+        text = iteration_line(i if r.random() < 0.99 else r.randrange(1200))
+        text += r.choice(AGAIN) if r.random() < 0.3 else ""
+        lines = [prefix + line for line in text.splitlines(keepends=True)]
+        parts.append(re.sub("#", lambda _: r.choice(numbers), "".join(lines)))
+    data = "".join(parts).encode()
+    expected = as_set(parse_line_by_line(data))
+    assert as_set(parse(data)) == expected
+    assert as_set(parse_in_pieces(data, lambda: r.randrange(1, 9000))) == expected
+
+
+def test_ranks_that_take_turns_are_read_together() -> None:
+    """Only an iteration that the same rank prints again, or that falls, begins another attempt."""
+    order = [(i, rank) for i in range(1, 400) for rank in (0, 1, 15)]
+    order += [(i, rank) for i in (399, *range(350, 380)) for rank in (15, 0)]
+    data = "".join(iteration_line(i, prefix=f"[1,{rank}]<stdout>: ") for i, rank in order).encode()
+    batches = [event for event in parse(data) if isinstance(event, IterationBatch)]
+    assert as_set(batches) == as_set(parse_line_by_line(data))
+    assert [
+        (i, rank) for batch in batches for i, rank in zip(batch.iterations, batch.ranks, strict=True)
+    ] == order
+    assert max(map(len, batches)) > 1000
+
+
 def test_json_lines_are_the_objects_of_the_events() -> None:
     for seed in range(3):
         data = troubled_log(seed)
