@@ -298,7 +298,7 @@ def test_why_a_stop_did_not_save_is_said() -> None:
     reader.feed(f"{rule}\n{lost}\n{rule}\n".encode())
     reader.finish()
     end = ending("train", JobExit(0, None), signs, stopped="Stopped on request.")
-    assert end == Ending("failed", "Stopped on request. mpirun lost a node.")
+    assert end == Ending("failed", "Stopped on request. PRTE has lost communication with a remote daemon.")
 
 
 # What a log says to those who run the job.
