@@ -29,8 +29,8 @@ class Field:
 FIELDS = (
     Field("tokens", "tokens", "to generate, at most", 1, 100_000),
     Field("temperature", "temperature", "lower is more careful; up to 100", 0, 100, whole=False),
-    Field("top_k", "top-k", "0 off, 1 greedy, or so many likeliest", 0, 1000),
-    Field("top_p", "top-p", "0 off, or the likeliest with this share", 0, 1, whole=False),
+    Field("top_k", "top-k", "0 off, 1 greedy, or how many", 0, 1000),
+    Field("top_p", "top-p", "0 off, or the likeliest's share", 0, 1, whole=False),
     Field("seed", "seed", "empty: each time another answer", 0, 2**31 - 1, may_be_empty=True),
 )
 # Ways of answering by name; the number of tokens, the seed and the stop texts stay as they are.

@@ -253,7 +253,7 @@ def test_each_band_of_probability_looks_different() -> None:
 
 def test_the_table_of_tokens_shows_what_else_was_likely() -> None:
     rows = token_table([ANSWER]).splitlines()
-    assert rows[3].startswith(" cat ") and rows[3].split()[1:] == ["-0.10", "90.48%"]
+    assert rows[3].split() == ["'", "cat'", "-0.10", "90.48%"]  # its blank can be seen
     assert rows[-1].split() == ["日本", "-9.00", "0.01%", "本日", "60.65%"]
     assert "told no log-probabilities" in token_table([Turn(1.0, "u", Request("x"), "y")])
 
@@ -341,7 +341,10 @@ def test_side_by_side(
     snap_compare: Any, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [dataclasses.replace(ANSWER, answered_by=f"iteration {n} of gpt3-7b") for n in (1000, 2000)]
-    scores = [dataclasses.replace(turn, at=2.0, scored=True, continuation="") for turn in answers]
+    text = Request(ANSWER.prompt + ANSWER.continuation)
+    scores = [
+        dataclasses.replace(turn, at=2.0, scored=True, continuation="", request=text) for turn in answers
+    ]
     monkeypatch.setattr(history, "read", lambda _path: [*answers, *scores])
     it = Prompting(Path("/home/user/mdk"), at("http://127.0.0.1:8028", iteration=2000))
 

@@ -68,7 +68,7 @@ class ParametersScreen(ModalScreen[Request | None]):
                 entry = Input(stop_words(self._request.stop), id="stop")
                 entry.cursor_blink = False
                 yield entry
-                yield Label(r"ends before it; commas between, \n a newline", markup=False, classes="note")
+                yield Label(r"commas between; \n is a newline", markup=False, classes="note")
             yield Static("", id="wrong", markup=False)
         yield KeyLine()
 

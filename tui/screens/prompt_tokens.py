@@ -44,8 +44,8 @@ def _numbers(logprob: float | None) -> tuple[str, str]:
 
 
 def _shown(text: str) -> str:
-    """Blanks at the ends and newlines can be seen."""
-    return repr(text)[1:-1] if text != text.strip() or "\n" in text or not text else text
+    """In quotes where blanks at its ends, or newlines, could not be seen."""
+    return repr(text) if text != text.strip() or "\n" in text or not text else text
 
 
 def _fit(text: str) -> str:
