@@ -38,6 +38,7 @@ NAMES = 1000  # metrics, arguments, …: a hostile log has a new one in every li
 SEGMENTS = 200  # the newest attempts; older ones are forgotten
 ITERATION_MS = "elapsed time per iteration (ms)"
 SAMPLES = "consumed samples"
+SHARD = "model parallel rank"  # in names of parameter counts
 TOKENS = "consumed tokens"  # of forks
 MOST_PAUSE = 2  # iteration times; a job that was suspended for a night does not do so every night
 SLICE = 2**15  # rows of a curve that are prepared while the lock is held
@@ -158,7 +159,8 @@ class Record:
                 _put(self.arguments, event.name, event.value)
             case Parameters():
                 for name, count in event.values.items():
-                    _put(self.parameters, name, count)
+                    if count:  # 0 is what rounding to billions leaves of a small model
+                        _put(self.parameters, name, count)
             case Memory():
                 if event.iteration is None:
                     self.theoretical = event
@@ -239,6 +241,15 @@ class Record:
     def sequence_length(self) -> int | None:
         value = self.arguments.get("seq_length", "")
         return int(value) if value.isdigit() else None
+
+    @property
+    def parameter_count(self) -> Number | None:
+        """Exact where one rank holds the whole model, else as Megatron rounds it; None where neither is known."""
+        shards = [count for name, count in self.parameters.items() if name.startswith(SHARD)]
+        whole = all(
+            self.arguments.get(f"{kind}_model_parallel_size", "1") == "1" for kind in ("tensor", "pipeline")
+        )
+        return shards[0] if whole and len(shards) == 1 else self.parameters.get("total")
 
     @property
     def tokens(self) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 from backends.megatron.diagnosis import Diagnosis, diagnose
 from backends.megatron.event_json import json_value, unroll
 from backends.megatron.events import Event, Memory
+from backends.megatron.log_file import open_log
 from backends.megatron.parser import Parser
 from backends.megatron.record import Record
 
@@ -26,8 +27,8 @@ def read_record(file: BinaryIO) -> Record:
 
 
 def read_log(path: Path) -> Record:
-    """The record of the log at `path`. Raises OSError."""
-    with path.open("rb") as file:
+    """The record of the log at `path`. Raises UserError; OSError where the reading itself fails."""
+    with open_log(path) as file:
         return read_record(file)
 
 
@@ -57,6 +58,7 @@ def summary(record: Record) -> dict[str, Any]:
         "advice": found.advice or None,
         "alerts": [row_of(event) for event in record.alerts],
         "errors": [row_of(event) for event in record.all_errors()],
+        "parameter_count": record.parameter_count,
         "parameters": dict(record.parameters),
         "memory": [memory_of(event) for event in record.memory.values()],
         "theoretical_memory": memory_of(record.theoretical)["values"] if record.theoretical else None,

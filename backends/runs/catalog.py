@@ -181,7 +181,9 @@ def find_run(workspace: Workspace, name: str | None, *, training: bool = False) 
         if folder.plan_file.exists() or folder.state_file.exists():
             return folder
         raise UserError(
-            f"{clean_line(name, 200)} is no run folder: it holds no plan.json.", "See `mdk-tui runs`."
+            f"{clean_line(name, 200)} is no run folder: it holds no plan.json.",
+            "See `mdk-tui runs`.",
+            status=2,
         )
     known = [folder.name for folder in run_folders(workspace)]
     near = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5) or known[:3]
@@ -190,7 +192,7 @@ def find_run(workspace: Workspace, name: str | None, *, training: bool = False) 
         if near
         else "There are no runs yet: `mdk-tui demo` or `mdk-tui launch`."
     )
-    raise UserError(f"There is no run {clean_line(name, 200)!r} in {workspace.runs}.", remedy)
+    raise UserError(f"There is no run {clean_line(name, 200)!r} in {workspace.runs}.", remedy, status=2)
 
 
 def find_log(
@@ -203,7 +205,9 @@ def find_log(
         run = find_run(workspace, name, training=training)
     except UserError as error:
         raise (
-            error if name is None else UserError(f"{error.message} Nor is it a log.", error.remedy)
+            error
+            if name is None
+            else UserError(f"{error.message} Nor is it a log.", error.remedy, status=error.status)
         ) from None
     return run.log, run
 

@@ -169,7 +169,9 @@ def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str 
         return newest_save(workspace), None
     folder = absolute(given)
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.")
+        raise UserError(
+            f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.", status=2
+        )
     if ITERATION.fullmatch(folder.name) or folder.name == "release":
         return (
             folder.parent,

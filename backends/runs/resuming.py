@@ -89,7 +89,9 @@ def find_source(workspace: Workspace, given: Path | None, iteration: int | None)
         return _of_save(newest_save(workspace), iteration, None)
     folder = absolute(given)
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.")
+        raise UserError(
+            f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.", status=2
+        )
     named = iteration_of(folder)
     if named is not None:
         return _of_checkpoint(folder, named, iteration)

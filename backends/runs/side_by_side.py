@@ -120,7 +120,7 @@ def figures(record: Record) -> dict[str, Figure]:
             "tokens/s": record.tokens_per_second,
             "TFLOP/s/GPU": _number(record.last.get(THROUGHPUT)),
             "memory (MB)": _most_memory(record),
-            "parameters": _number(record.parameters.get("total")),
+            "parameters": _number(record.parameter_count),
             "attempts": len(record.segments),
             "errors": len(record.all_errors()),
         }

@@ -61,7 +61,7 @@ def test_a_terminal_without_utf_8_still_shows_the_line() -> None:
 def test_no_log_is_a_sentence_and_a_remedy(tmp_path: Path) -> None:
     for name in (tmp_path / "none.log", tmp_path):
         done = subprocess.run([*PROGRAM, "parse", str(name)], capture_output=True, text=True, check=False)
-        assert done.returncode == 1 and "hint:" in done.stderr and "Traceback" not in done.stderr
+        assert done.returncode == 2 and "hint:" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_binary_file_has_no_events(tmp_path: Path) -> None:
@@ -69,3 +69,8 @@ def test_a_binary_file_has_no_events(tmp_path: Path) -> None:
     path.write_bytes(bytes(range(256)) * 1000)
     result = CliRunner().invoke(cli, ["parse", str(path), "--json"])
     assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_where_nothing_is_understood_that_is_said() -> None:
+    result = CliRunner().invoke(cli, ["parse", "-"], input="epoch 1 loss 3.0\n")
+    assert (result.exit_code, result.stdout) == (0, "") and "No line of training" in result.stderr

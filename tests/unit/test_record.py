@@ -235,3 +235,18 @@ def test_a_curve_is_prepared_in_slices_between_which_the_reader_may_go_on() -> N
     assert record.curves("lm loss") == other.curves("lm loss")
     assert not record.prepare("lm loss")
     assert not record.prepare("no such metric")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 26304\nTotal number of parameters in billions: 0.00\n", 26304),
+        ("Total number of parameters in billions: 6.44\n", 6440000000),
+        (" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 5\n > number of parameters on (tensor, pipeline) model parallel rank (1, 0): 5\nTotal number of parameters in billions: 0.01\n", 10000000),
+        ("Total number of parameters in billions: 0.00\n", None),
+    ],
+)  # fmt: skip
+def test_parameters_are_counted_where_one_rank_holds_them_all(text: str, count: int | None) -> None:
+    record = Record()
+    record.apply(Parser().feed(text.encode()))
+    assert record.parameter_count == count

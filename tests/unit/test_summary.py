@@ -72,6 +72,7 @@ def test_values_of_a_real_run() -> None:
     assert found["last"]["consumed samples"] == 6400
     assert found["time"] == "2026-11-30T02:53:22"
     assert found["tokens"] == 6400 * 512
+    assert found["parameter_count"] == 33739776  # not the 30 million that "in billions: 0.03" says
     assert found["seconds_left"] is None
     assert found["validations"][-1]["set"] == "test"
     assert found["validations"][-1]["values"]["lm loss PPL"] == pytest.approx(123.526, abs=1e-3)

@@ -45,7 +45,7 @@ def existing_saves(folder: Path) -> list[Path]:
     """The save folders below `folder`. Raises UserError when there are none."""
     if not folder.is_dir():
         raise UserError(
-            f"There is no folder {clean_line(str(folder))}.", "Give the folder that --save names."
+            f"There is no folder {clean_line(str(folder))}.", "Give the folder that --save names.", status=2
         )
     saves = save_folders(folder)
     if not saves:

@@ -36,6 +36,7 @@ def command(prefix: Path, as_json: bool, check: bool, key: str, whole: bool, pre
         raise UserError(
             f"There is no data set at {clean_line(found.prefix)}.",
             "Give the prefix without suffix, such as ./arxiv_text_document.",
+            status=2,
         )
     if as_json:
         click.echo(json.dumps({**asdict(found), "complete": found.complete}))

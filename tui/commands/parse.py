@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import click
 
-from backends.errors import UserError
+from backends.megatron import log_file
+from backends.megatron.diagnosis import NOTHING
 from backends.megatron.event_json import in_order, json_lines
 from backends.megatron.events import Event
 from backends.megatron.parser import Parser
@@ -28,10 +29,12 @@ def command(log: str, as_json: bool) -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows the rest
     with open_log(log) as file:
-        parser = Parser()
+        parser, understood = Parser(), False
         while data := file.read1(CHUNK):
-            _print(parser.feed(data), as_json)
-        _print(parser.finish(), as_json)
+            understood |= _print(parser.feed(data), as_json)
+        understood |= _print(parser.finish(), as_json)
+    if not understood:
+        click.echo(NOTHING, err=True)
 
 
 @contextlib.contextmanager
@@ -40,29 +43,16 @@ def open_log(name: str) -> Iterator[BufferedReader]:
     if name == "-":
         yield cast("BufferedReader", sys.stdin.buffer)
         return
-    path = Path(name).expanduser()
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        raise UserError(
-            f"There is no log {clean_line(name)}.", "Give the path of a file, or - for standard input."
-        ) from None
-    except IsADirectoryError:
-        raise UserError(
-            f"{clean_line(name)} is a folder.", "Give the log file in it, such as output.log."
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f"{clean_line(name)} cannot be read: {error.strerror}.", "Check its permissions."
-        ) from None
-    with file:
+    with log_file.open_log(Path(name).expanduser()) as file:
         yield file
 
 
-def _print(events: list[Event], as_json: bool) -> None:
+def _print(events: list[Event], as_json: bool) -> bool:
+    """Whether there was anything to print."""
     lines = json_lines(events) if as_json else map(_readable, in_order(events))
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
+    return bool(events)
 
 
 def _readable(row: dict[str, Any]) -> str:

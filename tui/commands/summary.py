@@ -91,8 +91,8 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "tokens/s", _number(round(found["tokens_per_second"]))
     if found["seconds_left"]:
         yield "time left", duration(found["seconds_left"])
-    if "total" in found["parameters"]:
-        yield "parameters", _number(found["parameters"]["total"])
+    if found["parameter_count"]:
+        yield "parameters", _number(found["parameter_count"])
     for row in found["memory"][:RANKS_SHOWN]:
         if "max allocated" in row["values"]:
             of_rank = "" if row["rank"] is None else f" of rank {row['rank']}"

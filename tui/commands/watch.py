@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
+from backends.megatron.log_file import LOOKED_AT, is_text, open_log
+from backends.text import clean_line
 from backends.tracking.event_paths import event_files, is_event_path
 from backends.workspace import Workspace
-
-LOOKED_AT = 4096  # bytes at the start of a file that tell text from anything else
 
 
 @click.command()
@@ -34,38 +34,18 @@ def readable_log(path: Path) -> Path:
     """`path`, if it is a log that can be read, or holds event files. Raises UserError."""
     try:
         mode = path.stat().st_mode
-        if stat.S_ISDIR(mode) and event_files(path):
-            return path
-        if stat.S_ISDIR(mode):
-            raise UserError(f"{path} is a folder.", _candidates(path), status=2)
-        if not stat.S_ISREG(mode):
-            raise UserError(
-                f"{path} is no file.", f"A pipe can be watched as: mdk-tui watch - < {path}", status=2
-            )
-        with path.open("rb") as file:
-            start = file.read(LOOKED_AT)
-    except FileNotFoundError:
-        raise UserError(f"There is no file {path}.", _candidates(path.parent), status=2) from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
-    except ValueError:
-        raise UserError("A file name cannot hold a null character.", status=2) from None
-    if b"\0" in start and not is_event_path(path):
+    except (OSError, ValueError):
+        mode = 0  # opening it says why
+    if stat.S_ISDIR(mode) and event_files(path):
+        return path
+    if stat.S_ISFIFO(mode):
+        shown = clean_line(str(path), 300)
+        raise UserError(f"{shown} is a pipe.", f"It can be watched as: mdk-tui watch - < {shown}", status=2)
+    with open_log(path) as file:
+        start = file.peek(LOOKED_AT)[:LOOKED_AT]
+    if not is_text(start) and not is_event_path(path):
         raise UserError(f"{path} is no text.", "Name the file into which the job's output goes.", status=2)
     return path
-
-
-def _candidates(folder: Path) -> str:
-    """A remedy that names the newest logs in `folder`."""
-    try:
-        logs = [
-            path for pattern in ("*.log", "*.out", "*.txt") for path in folder.glob(pattern) if path.is_file()
-        ]
-        newest = sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True)[:3]
-    except OSError:
-        newest = []
-    names = ", ".join(path.name for path in newest)
-    return f"Logs in {folder}: {names}." if newest else "Name the file into which the job's output goes."
 
 
 def keyboard_from_terminal() -> int:
