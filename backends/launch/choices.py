@@ -150,8 +150,24 @@ def chosen_launcher(choices: Choices) -> str:
     return choices.text("launcher") or default_launcher(choices.preset.trainer)
 
 
-def mended(choices: Choices, fix: Fix) -> Choices:
-    """`choices` with a remedy taken: written into the fields that it is about, the rest into the extra arguments."""
+def with_preset(choices: Choices, preset: Preset) -> Choices:
+    """`preset` as it is: what was said of Megatron's arguments before was said of another."""
+    kept = {
+        name: text
+        for name, text in choices.texts.items()
+        if name not in FLAGS and name not in ("more", "less")
+    }
+    return dataclasses.replace(choices, preset=preset, texts=kept, accelerations={}, recompute=None)
+
+
+def mended(choices: Choices, fix: Fix, presets: Mapping[str, Preset] | None = None) -> Choices:
+    """`choices` with a remedy taken: written into the fields that it is about, the rest into the extra arguments.
+
+    `presets`: those that a remedy may name.
+    """
+    if (named := fix.get("preset")) and named[0] in (presets or {}):
+        choices = with_preset(choices, (presets or {})[named[0]])
+    fix = {key: words for key, words in fix.items() if key != "preset"}
     texts = dict(choices.texts)
     switched = dict(choices.accelerations)
     recompute = choices.recompute

@@ -8,7 +8,7 @@ from backends.launch.commands import commands, problems
 from backends.launch.facts import Facts, gather
 from backends.launch.launcher import Command
 from backends.launch.ports import unseen_port, with_master_port
-from backends.launch.resume import start_resumption
+from backends.launch.resume import resume_problems, start_resumption
 from backends.launch.site_checks import estimate_of
 from backends.launch.start import start
 from backends.models.estimate import Estimate
@@ -55,9 +55,8 @@ def look_ahead(
     """
     facts = gather(plan, workspace, gpus)
     plan = with_master_port(plan, workspace)
-    if resumption is not None and resumption.branches:  # the folder that it will load from does not exist yet
-        found = problems(replace(plan, load=None), workspace, facts)
-        found += [problem for difference in resumption.differences if (problem := difference.as_problem())]
+    if resumption is not None:
+        found = resume_problems(replace(resumption, plan=plan), workspace, facts)
     else:
         found = problems(plan, workspace, facts)
     found += unseen_port(plan)

@@ -11,6 +11,8 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.launch.commands import problems
 from backends.launch.ending import stop_run
+from backends.launch.facts import Facts
+from backends.launch.own_arguments import own_arguments
 from backends.launch.start import SUPERVISOR, start
 from backends.models.problem import Problem
 from backends.runs.checkpoints import TRACKER, folder_name
@@ -22,14 +24,20 @@ from backends.runs.stored_values import read_stored
 from backends.workspace import Workspace
 
 
-def resume_problems(resumption: Resumption, workspace: Workspace) -> list[Problem]:
-    """Everything that speaks against it. The folder of a branch does not exist yet: its checkpoint is looked at instead."""
+def resume_problems(
+    resumption: Resumption, workspace: Workspace, facts: Facts | None = None
+) -> list[Problem]:
+    """Everything that speaks against it, errors first. The folder of a branch does not exist yet: its checkpoint is looked
+    at instead. `facts` as `problems` wants them."""
     plan, source = resumption.plan, resumption.source
-    if not resumption.branches:
-        return problems(plan, workspace)
-    found = problems(dataclasses.replace(plan, load=None), workspace)
-    stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
-    return [*(difference_problems(stored, plan) if stored else []), *found]
+    if resumption.branches:
+        found = problems(dataclasses.replace(plan, load=None), workspace, facts)
+        stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
+        found = [*(difference_problems(stored, plan) if stored else []), *found]
+    else:
+        found = problems(plan, workspace, facts)
+    own = own_arguments(resumption, workspace)
+    return sorted([*([own] if own else []), *found], key=lambda problem: problem.severity != "error")
 
 
 def start_resumption(

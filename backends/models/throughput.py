@@ -28,11 +28,11 @@ class Peak:
 
 # By what a GPU's name holds; of several the longest counts.
 PEAKS: Mapping[str, Peak] = {
-    "H100": Peak(1979, 989, 495),
-    "H200": Peak(1979, 989, 495),
-    "GH200": Peak(1979, 989, 495),
-    "H100 PCIe": Peak(1513, 756, 378),
-    "H100 NVL": Peak(1671, 835, 418),
+    "H100": Peak(1979, 989.5, 495),
+    "H200": Peak(1979, 989.5, 495),
+    "GH200": Peak(1979, 989.5, 495),
+    "H100 PCIe": Peak(1513, 756.5, 378),
+    "H100 NVL": Peak(1671, 835.5, 418),
     "H20": Peak(296, 148, 74),
     "B200": Peak(4500, 2250, 1100),
     "L40S": Peak(733, 362, 183),

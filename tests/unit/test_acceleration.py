@@ -46,7 +46,7 @@ def test_recomputation_is_one_of_three_and_accepted(kind: str) -> None:
 
 def test_the_effect_is_the_estimates() -> None:
     without = effect(RECIPE, accelerated(RECIPE, (), ["fp8"]), 8, None)
-    assert (without.memory_mb, round(without.time, 2)) == (0, 2.0)
+    assert (without.memory_mb, without.time) == (0, 2.0)
     optimizer = effect(RECIPE, accelerated(RECIPE, (), ["distributed-optimizer"]), 8, None)
     assert round(optimizer.memory_mb) == round(6436659200 * 12 * 7 / 8 / 2**20)
     full = effect(RECIPE, accelerated(RECIPE, recompute="full"), 8, None)

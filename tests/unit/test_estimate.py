@@ -101,7 +101,7 @@ def test_an_assumed_throughput_says_what_it_assumes() -> None:
     assert assumed_throughput(fp8).words == "792 TFLOP/s a GPU (assumed: 40 % of the FP8 peak of H100)"
     on_a100 = assumed_throughput(fp8, "NVIDIA A100-SXM4-80GB")  # which has no FP8
     assert on_a100.words == "125 TFLOP/s a GPU (assumed: 40 % of the half-precision peak of A100)"
-    assert assumed_throughput(half, "NVIDIA H100 PCIe").value == pytest.approx(302.4)
+    assert assumed_throughput(half, "NVIDIA H100 PCIe").value == pytest.approx(302.6)
     assert assumed_throughput(half, "NVIDIA of tomorrow") == assumed_throughput(half, None)
     again = read_configuration([*RECIPE, "--recompute-granularity", "full"], 8)
     assert "less the recomputation" in assumed_throughput(again).source

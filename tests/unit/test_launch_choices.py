@@ -6,8 +6,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from checkpoint_trees import torch_checkpoint
 
 from backends.errors import UserError
+from backends.files import write_json
 from backends.launch.choices import (
     Choices,
     accelerations_of,
@@ -18,9 +20,14 @@ from backends.launch.choices import (
     value_without,
 )
 from backends.launch.form_fields import field_of
+from backends.launch.resume import resume_problems
 from backends.models.arguments import value_of
 from backends.models.layout import Resources, check
-from backends.models.presets import TINY, find
+from backends.models.presets import PRESETS, TINY, find
+from backends.models.problem import Problem
+from backends.runs.folder import create_run_folder
+from backends.runs.plan import RunPlan
+from backends.runs.planning import train_plan
 from backends.tracking.choice import said_of
 from backends.workspace import Workspace
 
@@ -159,3 +166,45 @@ def test_accelerations_are_read_from_the_arguments() -> None:
     effects = effects_of(RECIPE.arguments, 8, None)
     assert effects["fp8"].time == 0.5 and effects["distributed-optimizer"].memory_mb < -60_000
     assert effects_of(("--num-layers", "x"), 8, None) == {}
+
+
+def save_of(workspace: Workspace, preset: str, *changes: str) -> Path:
+    """A checkpoint of a run of `preset`, which the workspace knows."""
+    save = workspace.checkpoints / "2026-11-30/05-00-00"
+    torch_checkpoint(save, 100, stored=False)
+    run = create_run_folder(workspace.runs, NOW)
+    plan = train_plan("megatron", PRESETS[preset].arguments, changes, save, preset=preset, launcher="mpirun")
+    write_json(run.plan_file, plan.as_json())
+    return save
+
+
+def against(choices: Choices, workspace: Workspace) -> tuple[RunPlan, list[Problem]]:
+    _, resumption = plan_of(choices, workspace, NOW)
+    assert resumption is not None
+    found = resume_problems(resumption, workspace)
+    return resumption.plan, [p for p in found if p.field == "load" or "in the checkpoint" in p.message]
+
+
+def test_a_checkpoint_of_another_preset_is_taken_with_one_key(workspace: Workspace) -> None:
+    save = save_of(workspace, "gpt3-857m", "--global-batch-size", "64", "--swiglu")
+    choices = Choices(RECIPE, {"load": str(save), "gpus": "2", "sequence": "8192", "more": "--seed 7"})
+    _, (first, *others) = against(choices, workspace)
+    assert first.field == "load" and first.severity == "error" and first.fix and len(others) > 3
+    assert "--num-layers" in first.message and "Take gpt3-857m and the arguments of" in first.remedy
+    taken = mended(choices, first.fix, PRESETS)
+    plan, left = against(taken, workspace)
+    assert left == [] and plan.preset == "gpt3-857m" and plan.processes == 2
+    assert (taken.text("batch"), taken.text("sequence"), taken.text("more")) == ("64", "", "--swiglu")
+    assert plan.load == str(save), "what it begins with is still what was chosen"
+
+
+def test_a_checkpoint_that_nobody_here_wrote_brings_its_own_arguments(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    save = tmp_path / "theirs"
+    torch_checkpoint(save, 100)  # hidden size 64
+    choices = Choices(PRESETS["gpt2-medium"], {"load": str(save), "tensor": "2"})
+    _, (first, *_) = against(choices, workspace)
+    assert first.field == "load" and first.remedy == "Take the checkpoint's own." and first.fix
+    plan, left = against(mended(choices, first.fix, PRESETS), workspace)
+    assert left == [] and value_of(plan.arguments, "--hidden-size") == "64"

@@ -225,7 +225,7 @@ class LaunchScreen(PlaceScreen):
         from backends.launch.choices import mended
 
         if (problem := self._remedy()) is not None and problem.fix and self._choices is not None:
-            self._choices = mended(self._choices, problem.fix)
+            self._choices = mended(self._choices, problem.fix, self._presets)
             self._look()
 
     def action_launch(self) -> None:
