@@ -13,6 +13,9 @@ from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace
 
+# For ssh below mpirun: a desktop's window that asks for a password or a host key would be waited for, for ever.
+NOBODY_TO_ASK = {"SSH_ASKPASS_REQUIRE": "never"}
+
 
 @dataclass(frozen=True, slots=True)
 class Command:

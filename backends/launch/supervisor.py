@@ -24,6 +24,7 @@ from backends.files import hold_lock
 from backends.launch.commands import commands, launcher_of
 from backends.launch.endless import endless_of
 from backends.launch.job import Job, RunningJob, start_job
+from backends.launch.launcher import NOBODY_TO_ASK
 from backends.launch.notification import Notifier
 from backends.launch.overseer import Overseer, StateFile, iso
 from backends.launch.sidecars import sidecars_of
@@ -150,7 +151,7 @@ def _start(
     launcher, command = launcher_of(plan), commands(plan, workspace)
     try:
         folder.write_state(first)  # before the job: its mark must be known whatever happens to us
-        environment = {name: value for name, value in os.environ.items() if name != MARK}
+        environment = {name: value for name, value in os.environ.items() if name != MARK} | NOBODY_TO_ASK
         if isinstance(launcher, Slurm):
             job = launcher.submit(folder, command, first.mark, environment, workspace)
         else:

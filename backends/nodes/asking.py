@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from backends.launch.launcher import NOBODY_TO_ASK
 from backends.nodes.report import CLOCK, NodeReport, read_report
 from backends.runs.processes import MARK, find_process, job_processes
 from backends.text import clean, clean_line
@@ -49,9 +50,12 @@ class Asked:
 
 
 # What mpirun and ssh print when a node cannot be entered: said of the node, and what helps. The first that fits counts.
+# "setpgid(…) failed … Permission denied(13)" is a remark of mpirun's own and no refusal.
 FAILURES = (
     (r"Could not resolve hostname|Name or service not known|unknown host", "Its name is not known here.", "Check its spelling in the hostfile, or /etc/hosts."),
-    (r"Permission denied", "ssh does not let us in.", "Put your key there, and try by hand: ssh {name} true"),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "Its host key is another one than before.", "If it was installed anew: ssh-keygen -R {name}, then enter it once by hand: ssh {name}"),
+    (r"Permission denied \([^)]*(?:password|keyboard-interactive)", "It asks for a password, which nobody can type for mpirun.", "Put your key there: ssh-copy-id {name}. This must work without a question: ssh -o BatchMode=yes {name} true"),
+    (r"Permission denied(?: \(|, please)", "ssh does not let us in.", "Put your key there: ssh-copy-id {name}. This must work: ssh -o BatchMode=yes {name} true"),
     (r"Host key verification failed", "ssh does not know its host key.", "Enter it once by hand: ssh {name}"),
     (r"Connection refused|[Cc]onnection timed out|No route to host|Network is unreachable", "It cannot be reached by ssh.", "Is it switched on? Try: ssh {name} true"),
     (r"not enough slots", "mpirun finds no slot there.", "Give it slots in the hostfile, or look at [mpi] options in mdk.toml."),
@@ -117,7 +121,7 @@ def converse(question: Question, limit: float, enough: Callable[[Sequence[str]],
     process = subprocess.Popen(
         question.argv,
         cwd=question.cwd,
-        env={**question.env, MARK: mark},
+        env={**question.env, **NOBODY_TO_ASK, MARK: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

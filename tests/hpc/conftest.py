@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from namespace_nodes import NamespaceNodes
+from several_nodes import Cluster
 
 from backends.resources import resource_folder
+from backends.runs.processes import MARK
 
 QUICK = ["--mksquashfs-args", "-comp zstd -Xcompression-level 1"]
 
@@ -74,3 +76,10 @@ def nodes() -> Iterator[NamespaceNodes]:
     nodes = NamespaceNodes.up()
     yield nodes
     nodes.down()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, nodes: NamespaceNodes, hpc_environment: dict[str, str]) -> Iterator[Cluster]:
+    environment = {name: value for name, value in hpc_environment.items() if name != MARK}
+    yield Cluster(tmp_path, environment, nodes)
+    nodes.mend(nodes.second)

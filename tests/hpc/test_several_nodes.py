@@ -4,109 +4,29 @@ trained on by the demo in the CPU image; one cut off the network while probing a
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib.util
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from namespace_nodes import AGENT, NamespaceNodes
+from namespace_nodes import AGENT
+from several_nodes import LIMIT, Cluster, bad, log, marked, trained, until
 
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement, placed
 from backends.launch.start import start
 from backends.models.presets import TINY
 from backends.nodes.allreduce import all_reduce, tried
-from backends.nodes.survey import Nodes, nodes_of, probe
+from backends.nodes.survey import probe
 from backends.nodes.verdicts import NodeVerdict
-from backends.programs import RealPrograms
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
 from backends.runs.planning import continue_plan, train_plan
-from backends.runs.processes import MARK, marked_processes
-from backends.settings import read_settings
-from backends.setup.step import Site
-from backends.workspace import Workspace
 
 pytestmark = pytest.mark.hpc
-LIMIT = 90.0  # s
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
-
-
-@dataclasses.dataclass
-class Cluster:
-    """A workspace whose settings lead mpirun to the two nodes. `differ` makes a node see something else."""
-
-    root: Path
-    environment: dict[str, str]
-    both: NamespaceNodes
-
-    @property
-    def first(self) -> str:
-        return self.both.first
-
-    @property
-    def second(self) -> str:
-        return self.both.second
-
-    @property
-    def workspace(self) -> Workspace:
-        return Workspace(self.root)
-
-    def configure(
-        self, *, image: Path | None = None, agent: Path = AGENT, slots: int = 1, more: str = ""
-    ) -> None:
-        hosts = self.root / "hosts"
-        hosts.write_text(f"{self.first} slots={slots}\n{self.second} slots={slots}\n")
-        options = ["--bind-to", "none", "--prtemca", "plm_ssh_agent", str(agent),
-                   "--prtemca", "prte_if_include", self.both.network,
-                   "--mca", "btl_tcp_if_include", self.both.network]  # fmt: skip
-        quoted = ", ".join(f'"{word}"' for word in options)
-        picture = f'[image]\npath = "{image}"\n' if image else ""
-        self.workspace.settings.write_text(
-            f'[mpi]\nhostfile = "hosts"\noptions = [{quoted}]\n{more}\n{picture}'
-        )
-
-    def differ(self, node: str, script: str) -> None:
-        folder = self.root / "differ"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{node}.sh").write_text(script)
-        self.environment["TEST_NODES"] = str(folder)
-
-    @property
-    def site(self) -> Site:
-        settings = read_settings(self.workspace.settings)
-        return Site(self.workspace, settings, self.environment, RealPrograms(self.environment))
-
-    def probe(self, limit: float = 60.0) -> dict[str, NodeVerdict]:
-        *_, last = probe(self.site, self.nodes, limit)
-        return {verdict.name: verdict for verdict in last}
-
-    @property
-    def nodes(self) -> Nodes:
-        return nodes_of(self.site, None)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, nodes: NamespaceNodes, hpc_environment: dict[str, str]) -> Iterator[Cluster]:
-    environment = {name: value for name, value in hpc_environment.items() if name != MARK}
-    yield Cluster(tmp_path, environment, nodes)
-    nodes.mend(nodes.second)
-
-
-def bad(verdict: NodeVerdict) -> list[tuple[str, str]]:
-    return [(check.name, check.evidence) for check in verdict.checks if check.verdict != "ok"]
 
 
 def test_nodes_that_are_alike_are_well_and_say_what_they_have(cluster: Cluster) -> None:
@@ -155,7 +75,7 @@ def test_a_node_that_is_silent_is_named_after_its_own_time_limit(cluster: Cluste
         f'#!/bin/bash\ncase " $* " in *" {cluster.second} "*) exec sleep 1000 ;; esac\nexec {AGENT} "$@"\n'
     )
     silent.chmod(0o755)
-    cluster.configure(agent=silent)
+    cluster.configure(way=("plm_ssh_agent", str(silent)))
     answered: list[list[str]] = []
     verdicts: list[NodeVerdict] = []
     for verdicts in probe(cluster.site, cluster.nodes, 20.0):
@@ -227,17 +147,3 @@ def test_a_node_cut_off_while_training_is_named_and_the_run_ends_whole(
         for pid in [pid for folder in started for pid in marked(folder)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def trained(folder: RunFolder) -> None:
-    until(lambda: (describe(folder).iteration or 0) > 2 or describe(folder).over, "an iteration")
-    assert not describe(folder).over, log(folder)[-3000:]
-
-
-def log(folder: RunFolder) -> str:
-    return folder.log.read_text(errors="replace")
-
-
-def marked(folder: RunFolder) -> list[int]:
-    state = folder.state()
-    return [process.pid for process in marked_processes(state.mark)] if state else []

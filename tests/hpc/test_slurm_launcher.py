@@ -49,6 +49,7 @@ SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={root}/state
 SlurmdSpoolDir={root}/spool-%n
+TmpFS={root}/tmp-%n
 SlurmctldPidFile={root}/slurmctld.pid
 SlurmdPidFile={root}/%n.pid
 SlurmctldLogFile={root}/slurmctld.log
@@ -93,7 +94,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory, nodes: NamespaceNodes) -> It
     require_slurm()
     both = (nodes.first, nodes.second)
     root = tmp_path_factory.mktemp("slurm")
-    (root / "state").mkdir()
+    for name in ("state", *(f"tmp-{node}" for node in both)):  # PMIx makes a folder of one name on each node
+        (root / name).mkdir()
     key = root / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
@@ -228,6 +230,22 @@ def test_inside_it_may_be_srun_which_passes_the_stop_on(jobs: Jobs) -> None:
     jobs.settings('inside = "srun"')
     folder = jobs.start(jobs.plan("srun"))
     until(lambda: describe(folder).iteration, f"an iteration: {log(folder)[-2000:]}")
+    *_, info = stop_run(folder, jobs.workspace)
+    assert (info.phase, info.exit_code) == ("finished", 0), log(folder)[-3000:]
+    assert read_tracker(Path(info.save or "")).problem is None
+
+
+def test_srun_brings_the_ranks_of_two_nodes_together_by_pmix(jobs: Jobs, cpu_image: Path) -> None:
+    """No mpirun anywhere: the ranks in the image find each other through Slurm's own PMIx server."""
+    offered = told(jobs.environment, "srun", "--mpi=list")
+    if "pmix" not in offered:
+        pytest.skip(
+            f"not installed: a Slurm with PMIx (.ci/install-hpc.sh --slurm); srun --mpi=list: {offered}"
+        )
+    jobs.settings("nodes = 2", 'inside = "srun"', 'srun_options = ["--mpi=pmix"]')
+    folder = jobs.start(jobs.plan("pmix", ranks=2, image=cpu_image))
+    until(lambda: describe(folder).iteration or describe(folder).over, f"an iteration: {log(folder)[-2000:]}")
+    assert "using world size: 2" in log(folder), log(folder)[-3000:]
     *_, info = stop_run(folder, jobs.workspace)
     assert (info.phase, info.exit_code) == ("finished", 0), log(folder)[-3000:]
     assert read_tracker(Path(info.save or "")).problem is None

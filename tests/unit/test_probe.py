@@ -253,7 +253,9 @@ def test_no_mpirun_at_all_is_said() -> None:
     ("output", "words"),
     [
         ("ssh: Could not resolve hostname nodex: Name or service not known\nA daemon failed to report back", "not known here"),
-        ("root@n2: Permission denied (publickey,password).", "ssh does not let us in"),
+        ("root@n2: Permission denied (publickey,password).", "asks for a password"),
+        ("root@n2: Permission denied (publickey).", "ssh does not let us in"),
+        ("[n1:7] plm:ssh: Warning: setpgid(9,9) failed in parent with errno=Permission denied(13)\nHost key verification failed.", "host key"),
         ("Host key verification failed.", "host key"),
         ("ssh: connect to host n2 port 22: Connection timed out", "cannot be reached"),
         ("bash: line 1: prted: command not found", "not in the PATH"),
