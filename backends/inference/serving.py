@@ -42,7 +42,7 @@ def served(
     if given is not None and iteration is None and (match := ITERATION.fullmatch(given.name)):
         save, _ = save_folder_of(workspace, given)
         return save, int(match[1]), None
-    save, why = save_folder_of(workspace, given)
+    save, why = save_folder_of(workspace, given, iteration)
     return save, iteration, why
 
 

@@ -17,6 +17,7 @@ from backends.runs.checkpoints import (
     ITERATION,
     TRACKER,
     Iteration,
+    describe,
     folder_name,
     is_save_folder,
     read_tracker,
@@ -159,11 +160,13 @@ def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
     return next(writers_of(workspace, save), None)
 
 
-def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str | None]:
+def save_folder_of(
+    workspace: Workspace, given: Path | None, iteration: int | None = None
+) -> tuple[Path, str | None]:
     """(the save folder that `given` means, why it is another one). None: of the newest run that trained.
 
-    `…/iter_N` means its save folder, a base means its newest dated folder: Megatron-LM would start both from random
-    weights. Raises UserError.
+    `…/iter_N` means its save folder, a base means its newest dated folder with a whole checkpoint: Megatron-LM would
+    start both from random weights. Raises UserError.
     """
     if given is None:
         return newest_save(workspace), None
@@ -179,10 +182,47 @@ def save_folder_of(workspace: Workspace, given: Path | None) -> tuple[Path, str 
         )
     if is_save_folder(folder):
         return folder, None
-    dated = save_folders(folder)
+    save, why = newest_whole(folder, iteration)
+    return save, f"{folder} is a base. {why}"
+
+
+def newest_whole(base: Path, iteration: int | None = None) -> tuple[Path, str]:
+    """(the newest dated folder of `base` whose tracker names a whole checkpoint, that in words with those passed over).
+
+    `iteration`: one that has this iteration, whole. Raises UserError when there is none.
+    """
+    dated = save_folders(base)
     if not dated:
-        raise UserError(f"{folder} holds no checkpoints.", "Name a folder that a run saved to.")
-    return dated[0], f"{folder} is a base; its newest dated folder is {dated[0]}."
+        raise UserError(f"{base} holds no checkpoints.", "Name a folder that a run saved to.")
+    passed: list[str] = []
+    for save in dated:
+        if (why := _not_whole(save, iteration)) is None:
+            over = f" Passed over: {'; '.join(passed)}" if passed else ""
+            return save, f"Its newest dated folder with {_wanted(iteration)} is {save}.{over}"
+        passed.append(f"{save.relative_to(base)}: {why}")
+    raise UserError(
+        f"None of the {len(dated)} dated folders of {base} holds {_wanted(iteration)}. {passed[0]}",
+        f"See: mdk-tui checkpoints {base}",
+    )
+
+
+def _wanted(iteration: int | None) -> str:
+    return "a whole checkpoint" if iteration is None else f"iteration {iteration}"
+
+
+def _not_whole(save: Path, iteration: int | None) -> str | None:
+    """Why `iteration` of `save` (None: what its tracker names) cannot be loaded."""
+    wanted: Iteration | None = iteration
+    if wanted is None:
+        tracker = read_tracker(save)
+        if tracker.iteration is None:
+            return tracker.problem
+        wanted = tracker.iteration
+    folder = save / folder_name(wanted)
+    if not folder.is_dir():
+        return f"There is no {folder.name}."
+    reason = describe(folder, tracked=True).reason
+    return f"{folder.name} is not whole: {reason}" if reason else None
 
 
 def newest_save(workspace: Workspace) -> Path:

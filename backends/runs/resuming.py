@@ -21,7 +21,6 @@ from backends.runs.checkpoints import (
     is_save_folder,
     iteration_of,
     read_tracker,
-    save_folders,
 )
 from backends.runs.checkpoints import describe as describe_checkpoint
 from backends.runs.comparison import compare, needed_flags
@@ -34,6 +33,7 @@ from backends.runs.planning import (
     continue_plan,
     new_save_folder,
     newest_save,
+    newest_whole,
     writer_of,
     writers_of,
 )
@@ -112,24 +112,8 @@ def _of_checkpoint(folder: Path, named: Iteration, iteration: int | None) -> Sou
 
 
 def _of_base(base: Path, iteration: int | None) -> Source:
-    dated = save_folders(base)
-    if not dated:
-        raise UserError(f"{base} holds no checkpoints.", "Name a folder that a run saved to.")
-    for save in dated:
-        tracker = read_tracker(save)
-        if iteration is None and (
-            tracker.iteration is None or not _described(save, tracker.iteration).complete
-        ):
-            continue
-        if iteration is not None and not (save / folder_name(iteration)).is_dir():
-            continue
-        why = f"{base} is a base: {NO_TRACKER}. Its newest dated folder with a whole checkpoint is {save}."
-        return _of_save(save, iteration, why)
-    wanted = "a whole checkpoint that its tracker names" if iteration is None else f"iteration {iteration}"
-    raise UserError(
-        f"None of the {len(dated)} dated folders of {base} holds {wanted}.",
-        f"See: mdk-tui checkpoints {base}",
-    )
+    save, why = newest_whole(base, iteration)
+    return _of_save(save, iteration, f"{base} is a base: {NO_TRACKER}. {why}")
 
 
 def _of_save(save: Path, iteration: int | None, why: str | None) -> Source:

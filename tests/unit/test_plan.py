@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint_trees import torch_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,9 +184,26 @@ def test_without_a_valid_tracker_nothing_is_continued(workspace: Workspace, trac
 def test_a_base_or_one_checkpoint_is_corrected_with_the_reason(workspace: Workspace) -> None:
     save = save_of(workspace)
     assert save_folder_of(workspace, save) == (save, None)
+    torch_checkpoint(save, 70)
     for given_folder, word in ((save / "iter_0000050", "tracker"), (save.parents[1], "base")):
         found, why = save_folder_of(workspace, given_folder)
         assert found == save and why and word in why
+
+
+def test_of_a_base_a_newer_folder_that_is_torn_is_passed_over_and_why(workspace: Workspace) -> None:
+    save = save_of(workspace)
+    torch_checkpoint(save, 70)
+    for iteration in (20, 70):
+        torn = torch_checkpoint(save.parent / "06-00-00", iteration) / "mp_rank_00/model_optim_rng.pt"
+    torn.write_bytes(torn.read_bytes()[:100])
+    (save.parent / "07-00-00/iter_0000010").mkdir(parents=True)
+    found, why = save_folder_of(workspace, save.parents[1])
+    assert found == save and why
+    assert "2026-11-30/07-00-00: There is no latest_checkpointed_iteration.txt" in why
+    assert "2026-11-30/06-00-00: iter_0000070 is not whole: mp_rank_00/model_optim_rng.pt is cut off." in why
+    assert save_folder_of(workspace, save.parents[1], 20)[0] == save.parent / "06-00-00"
+    with pytest.raises(UserError, match=r"None of the 3 dated folders .* holds iteration 30"):
+        save_folder_of(workspace, save.parents[1], 30)
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "base/../nowhere", "outputs"])

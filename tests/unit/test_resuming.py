@@ -91,6 +91,7 @@ def test_a_base_means_its_newest_dated_folder_with_a_whole_checkpoint(workspace:
     for base in (save.parents[1], save.parent):
         source = find_source(workspace, base, None)
         assert (source.save, source.iteration) == (save, 6) and source.why and "is a base" in source.why
+        assert "04-30-00: iter_0000006 is not whole" in source.why and "04-45-00: There is no" in source.why
 
 
 def tracker(text: str) -> Callable[[Path], object]:
