@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +24,12 @@ class Choice:
     note: str = ""
 
 
-class Chooser(ModalScreen[str | None]):
+class Chooser(Dialog[str | None]):
     """Returns the key of what was chosen, or None."""
 
+    READS = False
     DEFAULT_CSS = """
-    Chooser { align: center middle; }
-    Chooser > Vertical { width: 64; max-width: 90%; height: auto; max-height: 80%; border: round $primary; background: $surface; }
+    Chooser > #box { width: 64; max-width: 90%; max-height: 80%; padding: 0; }
     Chooser Input, Chooser Input:focus { border: none; height: 1; padding: 0 1; background: $surface; }
     Chooser OptionList, Chooser OptionList:focus { border: none; height: auto; max-height: 16; background: $surface; }
     """
@@ -47,19 +45,15 @@ class Chooser(ModalScreen[str | None]):
     ]
 
     def __init__(self, title: str, choices: Sequence[Choice], current: str = "") -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._choices = list(choices)
         self._current = current
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = Text(self._title)  # pyright: ignore[reportAttributeAccessIssue]
-            field = Input(placeholder="type to narrow down")
-            field.cursor_blink = False
-            yield field
-            yield OptionList(markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        field = Input(placeholder="type to narrow down")
+        field.cursor_blink = False
+        yield field
+        yield OptionList(markup=False)
 
     def on_mount(self) -> None:
         self._list("")

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from backends.errors import UserError
 from backends.setup.command_text import command_text, read_commands
 from backends.setup.step import Action
 from backends.text import clean
+from tui.screens.dialog import Dialog
 from tui.widgets.clipboard import copy
-from tui.widgets.key_line import KeyLine
 
 
-class CommandsQuestion(ModalScreen[bool]):
+class CommandsQuestion(Dialog[bool]):
     """True when it is to be done. `words` says what it means."""
 
     DEFAULT_CSS = """
-    CommandsQuestion { align: center middle; }
-    CommandsQuestion > VerticalScroll { width: 100; max-width: 94%; height: auto; max-height: 85%; border: round $warning; padding: 1 2; background: $surface; }
-    CommandsQuestion Static { width: 100%; }
+    CommandsQuestion > #box { width: 100; border: round $warning; }
     CommandsQuestion #commands { color: $foreground 70%; }
     CommandsQuestion:ansi #commands { color: ansi_default; }
     """
@@ -38,18 +34,14 @@ class CommandsQuestion(ModalScreen[bool]):
     ]  # fmt: skip
 
     def __init__(self, title: str, words: str, actions: Sequence[Action] = ()) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._words = words
         self._commands = clean(command_text(actions))
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = Text(self._title)  # pyright: ignore[reportAttributeAccessIssue]
-            yield Static(Text(clean(self._words)), markup=False)
-            if self._commands:
-                yield Static(Text(f"\n{self._commands}"), id="commands", markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        yield Static(Text(clean(self._words)), markup=False)
+        if self._commands:
+            yield Static(Text(f"\n{self._commands}"), id="commands", markup=False)
 
     def action_answer(self, wanted: bool) -> None:
         self.dismiss(wanted)
@@ -58,12 +50,12 @@ class CommandsQuestion(ModalScreen[bool]):
         copy(self.app, self._commands)
 
 
-class EditCommands(ModalScreen[list[Action] | None]):
+class EditCommands(Dialog[list[Action] | None]):
     """The commands as text that may be changed; returns those to run, or None."""
 
+    READS = False
     DEFAULT_CSS = """
-    EditCommands { align: center middle; }
-    EditCommands > Vertical { width: 96%; height: 80%; border: round $primary; background: $surface; }
+    EditCommands > #box { width: 96%; max-width: 96%; height: 80%; padding: 0; }
     EditCommands TextArea, EditCommands TextArea:focus { border: none; height: 1fr; background: $surface; }
     EditCommands #refusal { color: $text-error; height: auto; padding: 0 1; }
     """
@@ -73,19 +65,15 @@ class EditCommands(ModalScreen[list[Action] | None]):
     ]  # fmt: skip
 
     def __init__(self, title: str, actions: Sequence[Action], folder: Path) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(f"{title}: a line is a command; there is no shell")
         self._text = clean(command_text(actions))
         self._folder = folder
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = Text(f"{self._title}: a line is a command; there is no shell")  # pyright: ignore[reportAttributeAccessIssue]
-            field = TextArea(self._text, soft_wrap=True, highlight_cursor_line=False)
-            field.cursor_blink = False
-            yield field
-            yield Static("", id="refusal", markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        field = TextArea(self._text, soft_wrap=True, highlight_cursor_line=False)
+        field.cursor_blink = False
+        yield field
+        yield Static("", id="refusal", markup=False)
 
     def action_run(self) -> None:
         try:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from backends.text import clean
 from tui.background import in_background
 from tui.run_actions import Prospect
+from tui.screens.dialog import Dialog
 from tui.screens.edit_command import EditCommand
 from tui.widgets.clipboard import copy
-from tui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from tui.app import MdkApp
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Dialog[bool]):
     """True when it is to be started. An error forbids it."""
 
     DEFAULT_CSS = """
-    Confirm { align: center middle; }
-    Confirm > VerticalScroll { width: 100; max-width: 94%; height: auto; max-height: 85%; border: round $primary; padding: 1 2; background: $surface; }
-    Confirm Static { width: 100%; }
+    Confirm > #box { width: 100; }
     Confirm .quiet { color: $foreground 55%; }
     Confirm #problems { color: $text-warning; }
     Confirm #problems.-forbidden { color: $text-error; }
@@ -41,27 +37,24 @@ class Confirm(ModalScreen[bool]):
     ]  # fmt: skip
 
     def __init__(self, prospect: Prospect) -> None:
-        super().__init__()
+        super().__init__(prospect.title)
         self.prospect = prospect
 
     @property
     def forbidden(self) -> bool:
         return any(problem.severity == "error" for problem in self.prospect.problems)
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> Iterable[Widget]:
         found = "\n\n".join(f"{p.severity}: {p.message}\n{p.remedy}" for p in self.prospect.problems)
-        with VerticalScroll() as box:
-            box.border_title = Text(self.prospect.title)  # pyright: ignore[reportAttributeAccessIssue]
-            if found:
-                yield Static(
-                    f"{clean(found)}\n", id="problems", markup=False, classes="-forbidden" * self.forbidden
-                )
-            if self.prospect.notes:
-                yield Static(f"{clean(self.prospect.notes)}\n", id="notes", markup=False)
-            yield Static(f"{clean(self.prospect.shell)}\n", markup=False)
-            yield Static("which runs, independent of this terminal:\n", classes="quiet", markup=False)
-            yield Static(clean(self.prospect.command), classes="quiet", markup=False)
-        yield KeyLine()
+        if found:
+            yield Static(
+                f"{clean(found)}\n", id="problems", markup=False, classes="-forbidden" * self.forbidden
+            )
+        if self.prospect.notes:
+            yield Static(f"{clean(self.prospect.notes)}\n", id="notes", markup=False)
+        yield Static(f"{clean(self.prospect.shell)}\n", markup=False)
+        yield Static("which runs, independent of this terminal:\n", classes="quiet", markup=False)
+        yield Static(clean(self.prospect.command), classes="quiet", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "edit":

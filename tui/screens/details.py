@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
+from tui.screens.dialog import Dialog
 from tui.widgets.clipboard import copy
-from tui.widgets.key_line import KeyLine
 
 
-class Details(ModalScreen[None]):
+class Details(Dialog[None]):
     """`text` as it is, never as markup. `worth_copying`: the part of it that is copied, instead of all."""
 
     DEFAULT_CSS = """
-    Details { align: center middle; }
-    Details > VerticalScroll {
-        width: 80%; max-width: 110; height: auto; max-height: 80%;
-        border: round $primary; padding: 1 2; background: $surface;
-    }
-    Details Static { width: 100%; }
+    Details > #box { width: 80%; max-width: 110; max-height: 80%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -39,16 +33,12 @@ class Details(ModalScreen[None]):
     ]
 
     def __init__(self, title: str, text: str, worth_copying: str | None = None) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._text = text
         self._copied = text if worth_copying is None else worth_copying
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = Text(self._title)  # pyright: ignore[reportAttributeAccessIssue]
-            yield Static(Text(self._text), markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        yield Static(Text(self._text), markup=False)
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from backends.errors import UserError
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 
-class EditCommand(ModalScreen[str | None]):
+class EditCommand(Dialog[str | None]):
     """Returns the text as it is to run, or None. `check` raises UserError for one that cannot."""
 
+    READS = False
     DEFAULT_CSS = """
-    EditCommand { align: center middle; }
-    EditCommand > Vertical { width: 96%; height: 90%; border: round $primary; padding: 0 1; background: $surface; }
+    EditCommand > #box { width: 96%; max-width: 96%; height: 90%; max-height: 90%; padding: 0 1; }
     EditCommand TextArea, EditCommand TextArea:focus { height: 1fr; border: none; background: $surface; }
     EditCommand #wrong { height: auto; max-height: 4; color: $text-error; }
     """
@@ -31,18 +28,15 @@ class EditCommand(ModalScreen[str | None]):
     ]  # fmt: skip
 
     def __init__(self, text: str, check: Callable[[str], object]) -> None:
-        super().__init__()
+        super().__init__("the command, word for word")
         self._text = text
         self._check = check
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = Text("the command, word for word")  # pyright: ignore[reportAttributeAccessIssue]
-            area = TextArea(self._text, soft_wrap=True, tab_behavior="indent")
-            area.cursor_blink = False
-            yield area
-            yield Static("", id="wrong", markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        area = TextArea(self._text, soft_wrap=True, tab_behavior="indent")
+        area.cursor_blink = False
+        yield area
+        yield Static("", id="wrong", markup=False)
 
     def action_accept(self) -> None:
         text = self.query_one(TextArea).text

@@ -7,37 +7,29 @@ from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """`bindings` as the screen has them at this moment, the focused pane's first; those of mdk-tui have an id."""
 
     DEFAULT_CSS = """
-    HelpScreen { align: center middle; }
-    HelpScreen > VerticalScroll { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $primary; padding: 1 2; background: $surface; }
-    HelpScreen Static { width: 100%; }
+    HelpScreen > #box { width: 76; max-width: 96%; max-height: 90%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "close", key_display="esc", id="help.close", tooltip="Back to the screen"),
     ]  # fmt: skip
 
     def __init__(self, title: str, bindings: Iterable[ActiveBinding]) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(f"{title}: keys")
         self._keys = list(bindings)
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = Text(f"{self._title}: keys")  # pyright: ignore[reportAttributeAccessIssue]
-            yield Static(self._table())
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        yield Static(self._table())
 
     def _table(self) -> Table:
         keys: dict[str, list[str]] = {}

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 
-class OneLine(ModalScreen[str | None]):
+class OneLine(Dialog[str | None]):
     """Returns what was written, or None."""
 
+    READS = False
     DEFAULT_CSS = """
-    OneLine { align: center middle; }
-    OneLine > Vertical { width: 76; max-width: 94%; height: auto; border: round $primary; padding: 1 2; background: $surface; }
+    OneLine > #box { width: 76; }
     OneLine Input, OneLine Input:focus { border: none; height: 1; padding: 0 1; background: $panel; }
     OneLine Static { color: $foreground 55%; padding-top: 1; }
     """
@@ -29,17 +27,14 @@ class OneLine(ModalScreen[str | None]):
     ]  # fmt: skip
 
     def __init__(self, title: str, note: str, text: str = "") -> None:
-        super().__init__()
-        self._title, self._note, self._text = title, note, text
+        super().__init__(title)
+        self._note, self._text = note, text
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = Text(self._title)  # pyright: ignore[reportAttributeAccessIssue]
-            field = Input(self._text)
-            field.cursor_blink = False
-            yield field
-            yield Static(self._note, markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        field = Input(self._text)
+        field.cursor_blink = False
+        yield field
+        yield Static(self._note, markup=False)
 
     def action_take(self) -> None:
         # The key comes here at once, what was typed or pasted before it may still wait for the field.

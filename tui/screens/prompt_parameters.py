@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
+from textual.containers import Horizontal
+from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from backends.errors import UserError
@@ -23,17 +22,17 @@ from backends.inference.parameters import (
     words,
 )
 from backends.inference.request import Request
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 NAMES = tuple(field.name for field in FIELDS)
 
 
-class ParametersScreen(ModalScreen[Request | None]):
+class ParametersScreen(Dialog[Request | None]):
     """Returns the parameters, or None when nothing is to change."""
 
+    READS = False
     DEFAULT_CSS = """
-    ParametersScreen { align: center middle; }
-    ParametersScreen > Vertical { width: 70; max-width: 94%; height: auto; border: round $primary; padding: 1 2; background: $surface; }
+    ParametersScreen > #box { width: 70; }
     ParametersScreen Horizontal { height: 1; }
     ParametersScreen Label { width: 14; }
     ParametersScreen Input, ParametersScreen Input:focus { width: 16; height: 1; border: none; padding: 0 1; background: $panel; }
@@ -50,27 +49,24 @@ class ParametersScreen(ModalScreen[Request | None]):
     ]  # fmt: skip
 
     def __init__(self, request: Request) -> None:
-        super().__init__()
+        super().__init__("parameters")
         self._request = request
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = Text("parameters")  # pyright: ignore[reportAttributeAccessIssue]
-            for field in FIELDS:
-                with Horizontal():
-                    yield Label(field.label, markup=False)
-                    entry = Input(_written(field, self._request), id=field.name)
-                    entry.cursor_blink = False
-                    yield entry
-                    yield Label(field.note, markup=False, classes="note")
+    def content(self) -> Iterable[Widget]:
+        for field in FIELDS:
             with Horizontal():
-                yield Label("stop", markup=False)
-                entry = Input(stop_words(self._request.stop), id="stop")
+                yield Label(field.label, markup=False)
+                entry = Input(_written(field, self._request), id=field.name)
                 entry.cursor_blink = False
                 yield entry
-                yield Label(r"commas between; \n is a newline", markup=False, classes="note")
-            yield Static("", id="wrong", markup=False)
-        yield KeyLine()
+                yield Label(field.note, markup=False, classes="note")
+        with Horizontal():
+            yield Label("stop", markup=False)
+            entry = Input(stop_words(self._request.stop), id="stop")
+            entry.cursor_blink = False
+            yield entry
+            yield Label(r"commas between; \n is a newline", markup=False, classes="note")
+        yield Static("", id="wrong", markup=False)
 
     def action_accept(self) -> None:
         try:

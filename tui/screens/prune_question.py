@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from backends.text import clean
 from backends.ticks import size_words
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 if TYPE_CHECKING:
     from backends.runs.pruning import Pruning
 
 
-class PruneQuestion(ModalScreen[bool]):
+class PruneQuestion(Dialog[bool]):
     """True when what is shown is to be removed. `shell`: the command that does the same."""
 
     DEFAULT_CSS = """
-    PruneQuestion { align: center middle; }
-    PruneQuestion > VerticalScroll { width: 90; max-width: 94%; height: auto; max-height: 85%; border: round $warning; padding: 1 2; background: $surface; }
-    PruneQuestion Static { width: 100%; }
+    PruneQuestion > #box { width: 90; border: round $warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "answer(True)", "remove", id="prune.yes", tooltip="Remove the checkpoints that are named, for good"),
@@ -33,14 +30,11 @@ class PruneQuestion(ModalScreen[bool]):
     ]  # fmt: skip
 
     def __init__(self, plan: Pruning, shell: str) -> None:
-        super().__init__()
+        super().__init__("make room")
         self._plan, self._shell = plan, shell
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = Text("make room")  # pyright: ignore[reportAttributeAccessIssue]
-            yield Static(Text(clean(pruning_words(self._plan, self._shell))), markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        yield Static(Text(clean(pruning_words(self._plan, self._shell))), markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not (action == "answer" and parameters == (True,) and not self._plan.remove)

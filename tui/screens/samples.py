@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from backends.inference.samples import Sample, of_prompt, prompts_of
 from backends.text import clean, clean_line
 from tui.background import in_background
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 LOOK = 2.0  # s between two looks at the file
 DIM = "$foreground 55%"
 
 
-class SamplesScreen(ModalScreen[None]):
+class SamplesScreen(Dialog[None]):
     """`read` gives the samples of one run; it is called in a thread, again and again."""
 
     DEFAULT_CSS = """
-    SamplesScreen { align: center middle; }
-    SamplesScreen > VerticalScroll { width: 94%; height: 90%; border: round $primary; padding: 0 2; background: $surface; }
-    SamplesScreen Static { width: 100%; }
+    SamplesScreen > #box { width: 94%; height: 90%; max-height: 90%; padding: 0 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,n", "turn(1)", "next prompt", key_display="→", id="samples.next", tooltip="The next prompt"),
@@ -40,16 +37,13 @@ class SamplesScreen(ModalScreen[None]):
     def __init__(
         self, run: str, read: Callable[[], list[Sample]], failed: Callable[[Exception], None]
     ) -> None:
-        super().__init__()
+        super().__init__(f"samples of {run}")
         self._run, self._read, self._failed = run, read, failed
         self._samples: list[Sample] = []
         self._at = 0
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = Text(f"samples of {self._run}")  # pyright: ignore[reportAttributeAccessIssue]
-            yield Static("", markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        yield Static("", markup=False)
 
     def on_mount(self) -> None:
         self._look()

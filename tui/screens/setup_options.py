@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from backends.errors import UserError
 from backends.settings import Settings, write_setting
 from backends.text import clean
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 Value: TypeAlias = str | int | bool | tuple[str, ...]
 
@@ -104,12 +103,12 @@ def write_changes(path: Path, found: Changes) -> None:
         raise UserError(f"{path} cannot be written: {error.strerror}.", "Check its permissions.") from None
 
 
-class SetupOptions(ModalScreen[Changes | None]):
+class SetupOptions(Dialog[Changes | None]):
     """Returns what is to be changed, or None; what cannot be read is said here. `path` is only shown."""
 
+    READS = False
     DEFAULT_CSS = """
-    SetupOptions { align: center middle; }
-    SetupOptions > VerticalScroll { width: 84; max-width: 94%; height: auto; max-height: 90%; border: round $primary; padding: 0 2; background: $surface; }
+    SetupOptions > #box { width: 84; max-height: 90%; padding: 0 2; }
     SetupOptions Label { color: $foreground 55%; }
     SetupOptions:ansi Label { color: ansi_default; }
     SetupOptions Input, SetupOptions Input:focus { border: none; height: 1; padding: 0 1; background: $panel; }
@@ -123,22 +122,19 @@ class SetupOptions(ModalScreen[Changes | None]):
     ]  # fmt: skip
 
     def __init__(self, step: str, settings: Settings, path: Path) -> None:
-        super().__init__()
+        super().__init__(clean(str(path)))
         self._options = OPTIONS[step]
         self._settings = settings
         self._path = path
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(can_focus=False) as box:
-            box.border_title = Text(clean(str(self._path)))  # pyright: ignore[reportAttributeAccessIssue]
-            for option in self._options:
-                yield Label(f"{option.words}  [{option.section}] {option.key}", markup=False)
-                value = shown(getattr(getattr(self._settings, option.section), option.key))
-                field = Input(clean(value), placeholder=option.otherwise)
-                field.cursor_blink = False
-                yield field
-            yield Static("", id="refusal", markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        for option in self._options:
+            yield Label(f"{option.words}  [{option.section}] {option.key}", markup=False)
+            value = shown(getattr(getattr(self._settings, option.section), option.key))
+            field = Input(clean(value), placeholder=option.otherwise)
+            field.cursor_blink = False
+            yield field
+        yield Static("", id="refusal", markup=False)
 
     def on_mount(self) -> None:
         self.query(Input).first().focus()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.widgets.key_line import KeyLine
+from tui.screens.dialog import Dialog
 
 StopChoice: TypeAlias = Literal["save", "now", "hung"]
 
@@ -64,13 +63,11 @@ class StopProspect:
         )
 
 
-class StopScreen(ModalScreen[StopChoice | None]):
+class StopScreen(Dialog[StopChoice | None]):
     """Returns how to stop, or None: nothing is done without a second key."""
 
     DEFAULT_CSS = """
-    StopScreen { align: center middle; }
-    StopScreen > Vertical { width: 76; max-width: 94%; height: auto; border: round $warning; padding: 1 2; background: $surface; }
-    StopScreen Static { width: 100%; }
+    StopScreen > #box { width: 76; border: round $warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -84,14 +81,11 @@ class StopScreen(ModalScreen[StopChoice | None]):
     ]
 
     def __init__(self, prospect: StopProspect) -> None:
-        super().__init__()
+        super().__init__(f"stop {prospect.run}")
         self._prospect = prospect
 
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = Text(f"stop {self._prospect.run}")  # pyright: ignore[reportAttributeAccessIssue]
-            yield Static(Text(self._prospect.words()), markup=False)
-        yield KeyLine()
+    def content(self) -> Iterable[Widget]:
+        yield Static(Text(self._prospect.words()), markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "choose" and parameters == ("save",):
