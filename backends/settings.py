@@ -41,6 +41,7 @@ class ImageSettings:
 
     path: str = ""  # "": pytorch.sif in the clone of Megatron-LM
     definition: str = ""  # "": singularity/pytorch.def of mdk-tui
+    build_arguments: tuple[str, ...] = ()  # NAME=VALUE, for the definition's {{ NAME }}
     singularity: str = ""  # "": found in PATH or /opt/singularity/bin
     options: tuple[str, ...] = ()  # more options of `singularity exec`
     bind: tuple[str, ...] = ()  # SRC[:DEST[:OPTIONS]]

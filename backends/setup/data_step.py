@@ -16,7 +16,8 @@ from backends.setup.step import Action, Finding, Site
 
 CORPUS_URL = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/arxiv_024de5df-1b7f-447c-8c3a-51407d8d6732.jsonl"
 VOCABULARY_URL = "https://huggingface.co/openai-community/gpt2/resolve/main/{name}"
-# OpenAI's GPT-2 files (encoder.json and vocab.bpe there), by SHA-256 as tiktoken pins them; the same bytes at every mirror.
+# OpenAI's GPT-2 files (encoder.json and vocab.bpe there; 1,042,301 and 456,318 bytes), by SHA-256. tiktoken pins these
+# for OpenAI's own address, and several projects pin the same ones for the mirror above: the same bytes in both.
 VOCABULARY = {
     "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",

@@ -16,6 +16,7 @@ from backends.setup.versions import read_mpi_version
 
 GB = 10**9
 UNPACKED = 40 * GB  # of NVIDIA's PyTorch image, while it is built
+OWN = ("pytorch.def", "cpu.def")
 TEMPORARY = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "TMPDIR")
 
 
@@ -106,7 +107,10 @@ def build_action(site: Site) -> Action:
     build = [site.need_singularity(), "build", "--fakeroot"]
     if part.exists():
         build.append("--force")  # our own leftover, never a finished image
-    build += [*host_mpi_argument(site), str(part), str(definition(site))]
+    file = definition(site)
+    if not file.is_file():
+        raise UserError(f"There is no definition {file}.", f"Name a file, or one of ours: {', '.join(OWN)}.")
+    build += [*build_arguments(site), str(part), str(file)]
     weight = (
         "Building takes from a minute (cpu.def) to an hour (pytorch.def) and up to 60 GB of disk meanwhile."
     )
@@ -123,21 +127,29 @@ def part_of(image: Path) -> Path:
 
 
 def definition(site: Site) -> Path:
-    """The definition file: as chosen, as settings say (from the workspace on), one of mdk-tui's own by name, its default."""
-    if site.choices.definition is not None:
-        return site.choices.definition.expanduser().resolve()
-    named = Path(site.settings.image.definition or "pytorch.def").expanduser()
-    here = site.workspace.root / named
-    return here if here.is_file() or len(named.parts) > 1 else resource_folder("singularity") / named
+    """The definition file: as chosen (from here on) or as settings say (from the workspace on); one of mdk-tui's own by name,
+    where there is no such file."""
+    chosen = site.choices.definition
+    named = chosen or Path(site.settings.image.definition or OWN[0])
+    here = (Path.cwd() if chosen else site.workspace.root) / named.expanduser()
+    return here if here.is_file() or str(named) not in OWN else resource_folder("singularity") / named
 
 
-def host_mpi_argument(site: Site) -> list[str]:
-    """The build argument that lets the image's Open MPI follow the host's."""
+def build_arguments(site: Site) -> list[str]:
+    """Those of the settings; and the host's Open MPI, which the image's is to follow, unless they say another."""
+    given = list(site.settings.image.build_arguments)
+    if not any(word.startswith("OPENMPI=") for word in given):
+        given += follows_host(site)
+    return [word for argument in given for word in ("--build-arg", argument)]
+
+
+def follows_host(site: Site) -> list[str]:
+    """`OPENMPI=VERSION` where the definition has such an argument and the host an Open MPI."""
     mpirun = site.programs.find("mpirun")
     version = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout) if mpirun else None
     if version is None or version.numbers is None or "{{ OPENMPI }}" not in _content(definition(site)):
         return []
-    return ["--build-arg", f"OPENMPI={version}"]
+    return [f"OPENMPI={version}"]
 
 
 def has_id_range(file: Path, user: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from backends.launch.image import container_words
 from backends.programs import Answer
-from backends.setup.image_step import build_action, host_mpi_argument, put_in_place
+from backends.setup.image_step import build_action, follows_host, put_in_place
 from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site
 from backends.setup.versions import MpiVersion, mismatch, read_mpi_version
 
@@ -77,7 +77,7 @@ class MpiStep:
         host = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout)
         answer = site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
         inside = read_mpi_version(answer.stdout)
-        if host is None or host.numbers is None or not host_mpi_argument(site):
+        if host is None or host.numbers is None or not follows_host(site):
             return []
         if inside is not None and not mismatch(host, inside):
             return []

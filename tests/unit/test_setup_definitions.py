@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_setup import FakePrograms, fake_site, says
 
+from backends.errors import UserError
 from backends.resources import resource_folder
 from backends.settings import ImageSettings, Settings
 from backends.setup.definition_lint import lint
 from backends.setup.image_step import ImageStep, definition
+from backends.setup.step import Choices
 
 NAMES = ("pytorch.def", "cpu.def")
 
@@ -39,6 +42,28 @@ def arguments(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_our_own_definitions_have_none_of_the_known_faults(name: str) -> None:
     assert lint(text(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("shell", "line", "words"),
+    [
+        ("pip install numpy>=1.2", 5, "redirection"),
+        ("pip install \\\n  'torch>=2' \\\n  numpy>=1.2 \\\n  scipy", 7, "redirection"),
+        ("conda install -y numpy<2", 5, "redirection"),
+        ("pip install 'numpy>=1.2' > log.txt", None, ""),
+        ("pip install git+git://host/x", 5, "git://"),
+        ("cd x && make -j && make install", 5, "make -j"),
+        ("make -C build -j faiss", 5, "make -j"),
+        ('make -j{{ JOBS }} && make -j8 && make -j $(nproc) && make -j"$JOBS"', None, ""),
+        ("# make -j", None, ""),
+        ("export NCCL_ALGO=Ring", 5, "NCCL"),
+    ],
+)
+def test_faults_are_found_where_they_are(shell: str, line: int | None, words: str) -> None:
+    """Also in the middle of a line that goes on, as in many definitions in use; a bounded make is no fault."""
+    found = lint(f"Bootstrap: docker\nFrom: x\n\n%post\n{shell}\n")
+    assert [fault.line for fault in found] == ([] if line is None else [line]), found
+    assert all(words in fault.message for fault in found)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,9 +92,7 @@ def tools(tmp_path: Path) -> Path:
     shutil.make_archive(str(tmp_path / "source"), "gztar", tmp_path, source.name)
     folder = tmp_path / "bin"
     folder.mkdir()
-    stand_in(
-        folder, "curl", f'echo "curl $*" >> {tmp_path}/calls; cp {tmp_path}/source.tar.gz openmpi.tar.gz'
-    )
+    stand_in(folder, "curl", f'echo "curl $*" >> {tmp_path}/calls; cp {tmp_path}/source.tar.gz openmpi.tar')
     stand_in(folder, "make", f'echo "make $*" >> {tmp_path}/calls')
     stand_in(folder, "pip", f'echo "pip $* OPAL_PREFIX=$OPAL_PREFIX MPICC=$MPICC" >> {tmp_path}/calls')
     return folder
@@ -119,3 +142,18 @@ def test_only_the_pytorch_image_follows_the_hosts_open_mpi(tmp_path: Path) -> No
         settings = Settings(image=ImageSettings(definition=name))
         build, _ = ImageStep().actions(fake_site(tmp_path, programs, settings))
         assert ("OPENMPI=5.0.7" in build.argv) is follows
+
+
+def test_build_arguments_of_the_settings_and_a_definition_that_is_not_there(tmp_path: Path) -> None:
+    programs = FakePrograms(["singularity", "mpirun"], {"mpirun --version": says("mpirun (Open MPI) 5.0.7")})
+    (tmp_path / "outputs/Megatron-LM").mkdir(parents=True)
+    settings = Settings(image=ImageSettings(build_arguments=("JOBS=2", "SOURCE=file:///x.tar")))
+    here = fake_site(tmp_path, programs, settings)
+    words = " ".join(ImageStep().actions(here)[0].argv)
+    assert "--build-arg JOBS=2 --build-arg SOURCE=file:///x.tar --build-arg OPENMPI=5.0.7 " in words
+    own = replace(settings, image=replace(settings.image, build_arguments=("OPENMPI=5.0.6",)))
+    words = " ".join(ImageStep().actions(replace(here, settings=own))[0].argv)
+    assert "OPENMPI=5.0.6" in words and "5.0.7" not in words, "who says another means it"
+    assert definition(replace(here, choices=Choices(definition=Path("cpu.def")))).is_file()
+    with pytest.raises(UserError, match=r"no definition .*/nope\.def"):
+        ImageStep().actions(replace(here, choices=Choices(definition=Path("nope.def"))))

@@ -40,6 +40,9 @@ OPTIONS: dict[str, tuple[Option, ...]] = {
     "image": (
         Option("image", "path", "the image", "pytorch.sif in the clone"),
         Option("image", "definition", "build it from (a path, pytorch.def or cpu.def)", "pytorch.def"),
+        Option(
+            "image", "build_arguments", "build arguments (NAME=VALUE …)", "none; OPENMPI follows the host"
+        ),
         Option("image", "singularity", "singularity", "found in PATH or /opt/singularity/bin"),
         Option("image", "bind", "folders to bind (SRC:DEST:OPTIONS …)", "none"),
         Option("image", "options", "more options of singularity exec", "none"),
