@@ -28,7 +28,7 @@ _LLAMA = f"""
     --normalization RMSNorm --norm-epsilon 1e-5 --position-embedding-type rope --swiglu --disable-bias-linear
     --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --init-method-std 0.02
     --micro-batch-size 1 --global-batch-size 1024 --train-iters 500000 {_ADAM} --bf16 --use-distributed-optimizer
-    --lr 3.0e-4 --lr-decay-style cosine --min-lr 3.0e-5 --lr-warmup-iters 2000 {_SAVE_AND_LOG}
+    --lr-decay-style cosine --lr-warmup-iters 2000 {_SAVE_AND_LOG}
 """
 # Without Transformer Engine and Apex; the flags and figures are those of the log of an H200 in tests/data/logs.
 _SMOKE = f"""
@@ -55,6 +55,11 @@ def _gpt(sizes: str, micro: int, rate: float) -> str:
         --min-lr {rate / 10:g} --lr-warmup-fraction .001 --lr-decay-iters 430000 {_SAVE_AND_LOG}"""
 
 
+def _llama(rate: float) -> str:
+    """As published: arXiv:2307.09288 for Llama 2, arXiv:2407.21783 for Llama 3, whose 70B learns at half the rate."""
+    return f"{_LLAMA} --lr {rate:g} --min-lr {rate / 10:g}"
+
+
 _TEXTS: Mapping[str, tuple[str, str]] = {
     "gpt3-7b": ("GPT-3 7B, the tutorial's recipe", _RECIPE),
     "gpt3-345m": ("GPT-3 345M of the users' table", _gpt(_sizes(12, 512, 8, 1024), 8, 3e-4)),
@@ -67,17 +72,17 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "gpt2-medium": ("GPT-2 Medium 355M", _gpt(_sizes(24, 1024, 16, 1024), 8, 3e-4)),
     "llama2-7b": (
         "Llama 2 7B",
-        f"{_sizes(32, 4096, 32, 4096)} --ffn-hidden-size 11008 --tokenizer-type Llama2Tokenizer {_LLAMA}",
+        f"{_sizes(32, 4096, 32, 4096)} --ffn-hidden-size 11008 --tokenizer-type Llama2Tokenizer {_llama(3e-4)}",
     ),
     "llama3-8b": (
         "Llama 3 8B",
         f"{_sizes(32, 4096, 32, 8192, 2)} --ffn-hidden-size 14336 --group-query-attention --num-query-groups 8 "
-        f"--rotary-base 500000 --tokenizer-type HuggingFaceTokenizer {_LLAMA}",
+        f"--rotary-base 500000 --tokenizer-type HuggingFaceTokenizer {_llama(3e-4)}",
     ),
     "llama3-70b": (
         "Llama 3 70B, on two or more nodes",
         f"{_sizes(80, 8192, 64, 8192, 8, 2)} --ffn-hidden-size 28672 --group-query-attention --num-query-groups 8 "
-        f"--rotary-base 500000 --tokenizer-type HuggingFaceTokenizer {_LLAMA}",
+        f"--rotary-base 500000 --tokenizer-type HuggingFaceTokenizer {_llama(1.5e-4)}",
     ),
     "smoke": ("A minute on one GPU, without Transformer Engine", _SMOKE),
 }

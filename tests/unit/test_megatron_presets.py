@@ -18,6 +18,13 @@ BILLIONS = {
     "gpt3-32b": 29.96, "gpt3-70b": 68.07, "gpt2-medium": 0.35, "llama2-7b": 6.74, "llama3-8b": 8.03,
     "llama3-70b": 70.57, "smoke": 0.05,
 }  # fmt: skip
+# As their authors publish them; Megatron's formula counts padding and a bias of RMSNorm, but no positions and biases of GPT-2.
+PUBLISHED = {
+    "gpt2-medium": 354_823_168,
+    "llama2-7b": 6_738_415_616,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+}
 GPUS = {"gpt3-70b": (32, 141), "llama3-70b": (32, 141), "smoke": (1, 16)}
 
 
@@ -44,3 +51,15 @@ def test_gpt3_7b_is_the_recipe_of_the_patched_script() -> None:
     same = [line.split()[0] for line in added if line.split()[0] != "--exit-signal-handler"]
     assert len(same) > 15
     assert {flag: flags.words(flag) for flag in same} == {flag: preset.words(flag) for flag in same}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_models_have_their_published_size(name: str) -> None:
+    config = read_configuration(MEGATRON_PRESETS[name][1], 16)
+    assert count_parameters(config).total == pytest.approx(PUBLISHED[name], rel=0.004)
+    unpadded = (config.padded_vocab_size - config.vocab_size) * config.hidden_size
+    tables = 2 if config.untie_embeddings_and_output_weights else 1
+    if name.startswith("llama"):  # to the last weight
+        without_bias = (2 * config.num_layers + 1) * config.hidden_size
+        exact = count_parameters(config).total - tables * unpadded - without_bias
+        assert exact == PUBLISHED[name]
