@@ -13,7 +13,7 @@ from fake_runs import SERVER, TRAINING
 from prompting import Prompting, at
 from text_server import TextServer, continuing, reply
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input, Label, Static
 
 from backends.inference import history
 from backends.inference.history import Turn
@@ -134,6 +134,9 @@ async def test_parameters_are_checked_and_sent(server: TextServer, tmp_path: Pat
         await pilot.press("ctrl+t")
         form = it.app.screen
         assert isinstance(form, ParametersScreen)
+        box = form.query_one("#box").region
+        shown = [*form.query(Input), *form.query(Label)]
+        assert all(widget.region.width and box.contains_region(widget.region) for widget in shown)
         form.query_one("#tokens", Input).value = "many"
         await pilot.press("enter")
         assert it.app.screen is form and "not a whole number" in str(

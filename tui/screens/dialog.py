@@ -25,7 +25,7 @@ class Dialog(ModalScreen[ScreenResultType]):
     DEFAULT_CSS = """
     Dialog { align: center middle; }
     Dialog > #box { max-width: 94%; height: auto; max-height: 85%; border: round $primary; padding: 1 2; background: $surface; }
-    Dialog > #box Static { width: 100%; }
+    Dialog Static { width: 100%; }
     """
 
     def __init__(self, title: str) -> None:
