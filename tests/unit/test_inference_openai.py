@@ -242,7 +242,7 @@ def test_a_server_that_is_none() -> None:
 # The stream's form.
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\r\n")), max_size=5), st.data())
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n")), max_size=5), st.data())
 def test_events_are_the_same_however_the_bytes_are_cut(texts: list[str], data: Any) -> None:
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     stream = "".join(f": a comment{end}event: x{end}data: {text}{end}{end}" for text in texts).encode()
