@@ -40,7 +40,8 @@ def diagnose(record: Record) -> Diagnosis:
     exits = [exit for exit in record.exits if exit.line >= since]
     errors = _fatal(record, since)
     if errors:
-        cause = next((error for error in errors if error.kind not in ECHOES), errors[0])
+        # That a rank failed says least, why the launcher ended the job little.
+        cause = min(errors, key=lambda error: (error.kind in ECHOES) + (error.kind == "rank-failed"))
         ended = any(error.kind in ENDINGS for error in errors) or any(e.line >= cause.line for e in exits)
         alone = record.arguments.get("world_size") == "1"  # nobody whom a failed rank could leave waiting
         return Diagnosis("failed", not ended and not alone, cause, since=since)

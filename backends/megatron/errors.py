@@ -100,7 +100,7 @@ class ErrorCollector:
             traceback.chained = True
             traceback.count += 1
             return True
-        if text.startswith(" ") or not text.strip():
+        if text.startswith((" ", "│", "╰")) or not text.strip():  # rich draws a frame
             traceback.source = text.strip(" ^~") or traceback.source
             return True
         exception = EXCEPTION.match(text)

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from backends.megatron.events import Value
 
-START = re.compile(r"(?<![\w,])iteration\s+(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
+START = re.compile(r"(?<![\w,])iteration(?:\s+|=\s*)(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 # NeMo's `Training epoch 0, iteration 0/9 |` counts from 0 and is not Megatron's.
 EPOCH = re.compile(r"epoch \d+, *$")
 # Japanese, Chinese or Korean text that quotes a log.
 PROSE = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)\]\s*$")
 FIELD = re.compile(r"\s*([A-Za-z_][^|:]*?)\s*:\s*(.*?)\s*$")
+ASSIGNED = re.compile(
+    r"\s*((?:\[\w+\])?[A-Za-z_][^|:=]*?)=\s*(.*?)\s*$"
+)  # argonne-lcf: `grad_norm=6.3`, names with underscores
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(.*)$", re.ASCII)
 MULTIPLES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 LAST_FIELD = "number of nan iterations"
@@ -52,13 +55,14 @@ def read_iteration(text: str) -> IterationLine | None:
     while position < len(text):
         end = text.find("|", position)
         piece = text[position : end if end >= 0 else len(text)]
-        field = FIELD.match(piece)
+        field = FIELD.match(piece) or ASSIGNED.match(piece)
         if field is None or (end < 0 and closed and not piece.startswith(" ")):
             break
         value, glued = field[2], ""
         if (cut := value.find("[Rank ")) > 0:
             value, glued = value[:cut].rstrip(), value[cut:]
-        name, values_name = field[1], name_of(field[1])
+        name = field[1].replace("_", " ") if field.re is ASSIGNED else field[1]
+        values_name = name_of(name)
         values[values_name] = in_unit(name, read_value(value))
         closed = closed or name == LAST_FIELD
         if glued:
@@ -79,6 +83,8 @@ def read_iteration(text: str) -> IterationLine | None:
 
 def name_of(printed: str) -> str:
     """The name of a field: seconds are given as milliseconds."""
+    if printed.endswith(" ms"):
+        return printed[:-2] + "(ms)"
     return printed[:-3] + "(ms)" if printed.endswith("(s)") else printed
 
 

@@ -63,6 +63,7 @@ class LineReader:
         self._wrapped: tuple[str, int, int | None] | None = None
         self._failed_rank: int | None = None
         self._load: tuple[str, str] = ("", "")  # --load and --save of this attempt
+        self._alerted = set[str]()  # what single lines of this attempt have warned of
         self._trained_at = 0  # the first line that only a training run prints after its first iterations
         self._had_iterations = False
         self._attempts = 0
@@ -191,7 +192,12 @@ class LineReader:
                 errors = self.errors.flush() if self._attempts else []
                 self._attempts += 1
                 self.iteration, self._load = -1, ("", "")
+                self._alerted.clear()
                 return [*errors, *self._alarm.finish(), event]
+            case Alert():  # DeepSpeed repeats it at every step
+                if event.kind in self._alerted:
+                    return []
+                self._alerted.add(event.kind)
             case Validation():
                 return [event, *check_validation(event)]
             case Milestone(name="done") | Checkpoint(action="saved") | Memory(iteration=int()) | Parameters():

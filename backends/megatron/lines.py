@@ -35,6 +35,7 @@ PREFIX = re.compile(
     | [a-z][a-z-]*-\d+\ +\|\ | [A-Za-z]\w*/\d+\ (?=\D)                      # docker compose; torchx
     | (?:[a-z][a-z-]*\d[\w.-]*|\d+\.\d+\.\d+\.\d+):\ (?!line\ )           # pdsh, DeepSpeed's launcher: node
     | \[\d{{4}}-\d\d-\d\d\ \d\d:\d\d:\d\d,\d+\]\ \[\w+\]\ \[[\w.]+:\d+:[\w<>]+\]\ ?       # DeepSpeed
+    | \[\d{{4}}-\d\d-\d\d\ \d\d:\d\d:\d\d\.\d+\]\[\w+\]\[[\w./]+:\d+\]\ -\ ?              # argonne-lcf
     | \[\d{{8}}\ \d\d:\d\d:\d\d\](?=\[rank-) | \[rank-(?P<of>\d{{1,6}})/\d+\]            # Primus
     | \[{LEVEL}\ *\]\ ?\[[\w.-]+:\d+\]\ ?:\ ?
     | \[NeMo\ [IWE]\ [^\]]*\]\ ?

@@ -180,7 +180,7 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("datetime: ", DATETIME, _dated),
     ("loss at ", r"(?<![\w-])validation(?P<set>-[^ ]+)? loss at (?P<where>[^|]*)\|(?P<values>.*)", _validation),
     ("saving checkpoint at", rf"^\s*{STAMP}(?:global rank \d+ is )?saving checkpoint at iteration{IT} to (?P<path>.*?)(?: in \w+ format)?\s*$", _checkpoint("saving")),
-    (SAVED, rf"^\s*{STAMP}successfully saved checkpoint (?:from|at) iteration{IT} to (?P<path>.*?)(?: \[ .*\])?\s*$", _checkpoint("saved")),
+    (SAVED, rf"^\s*{STAMP}successfully saved checkpoint (?:from|at) iteration{IT} to (?P<path>.*?)(?: \[ [^\]]*\].*)?\s*$", _checkpoint("saved")),
     (SAVED, rf"^\s*{STAMP}successfully saved local checkpoint from iteration{IT}\s*$", _checkpoint("saved")),
     ("scheduled an async", rf"^\s*{STAMP}scheduled an async checkpoint save at iteration{IT} to (?P<path>.*?)\s*$", _checkpoint("queued")),
     (SAVED, rf"^\s*{STAMP}successfully saved (?P<path>/\S+|\S+\.pt)\s*$", _checkpoint("saved")),

@@ -24,6 +24,9 @@ LINES = [
     ("host-out-of-memory", "[12345.678901] Out of memory: Killed process 4711 (python) total-vm:1234kB"),
     ("weights-only", "_pickle.UnpicklingError: Weights only load failed. In PyTorch 2.6, we changed the default"),
     ("arguments", "pretrain_gpt.py: error: unrecognized arguments: --use-foo"),
+    ("gpu-kernel", "[AITER] asm_fmha_fwd.cpp:142 fail to call hipModuleLaunchKernel(kernel) ---> [HIP error](invalid resource handle)"),
+    ("rank-killed", "E1130 11:12:13.418000 4711 torch/x/api.py:869] failed (exitcode: -11) local_rank: 3 (pid: 4714) of binary: python"),
+    ("rank-killed", "  traceback : Signal 9 (SIGKILL) received by PID 4711"),
     ("rank-killed", "srun: error: gpu07: tasks 0-7: Killed"),
     ("rank-killed", "/var/spool/slurmd/job4711/slurm_script: line 88: 12345 Killed                  python pretrain_gpt.py"),
     ("rerun", "WARNING:megatron.core.rerun_state_machine:Unexpected result nan on rank 3 at iteration #4711 invocation #1"),
@@ -94,7 +97,7 @@ def test_an_error_is_recognised_and_explained(kind: str, line: str) -> None:
     row = one(line + "\n", "error")
     assert (row["kind"], row["message"]) == (
         kind,
-        line.removeprefix("WARNING:megatron.core.rerun_state_machine:"),
+        line.removeprefix("WARNING:megatron.core.rerun_state_machine:").strip(),
     )
     assert row["explanation"].endswith(".") and row["remedy"].endswith(".")
 
@@ -199,6 +202,17 @@ def test_a_bare_assertion_says_what_it_asserted() -> None:
     assert row["kind"] == "no-tokenizer-file"
     row = one("Traceback (most recent call last):\n  File x\n    assert a == b\nAssertionError\n", "error")
     assert row["message"] == "AssertionError assert a == b"
+
+
+def test_a_traceback_that_is_drawn_in_a_frame_is_one() -> None:
+    text = """╭──── Traceback (most recent call last) ────╮
+│ /w/x.py:3 in main                         │
+│ ❱ 33 │ raise RuntimeError("CUDA out of memory") │
+╰───────────────────────────────────────────╯
+TypeError: step() got an unexpected keyword argument
+"""
+    row = one(text, "error")
+    assert (row["kind"], row["line"], row["ranks"]) == ("exception", 5, 1)
 
 
 def test_chained_exceptions_are_two_errors_at_most_and_the_cause_comes_first() -> None:

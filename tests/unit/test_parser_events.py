@@ -49,6 +49,7 @@ def test_a_validation_loss_that_is_no_number_is_an_alert_and_its_perplexity_is_n
         ("  successfully saved checkpoint from iteration     100 to ck", "saved", 100, "ck"),
         ("  successfully saved checkpoint from iteration     100 to ck [ t 1/2, p 1/1 ]", "saved", 100, "ck"),
         ("  [2026-01-27 16:53:38.12] successfully saved checkpoint from iteration     100 to ck [ t 1/2, gtp_remat 1/1, p 1/1 ]", "saved", 100, "ck"),
+        ("  successfully saved checkpoint from iteration     100 to ck [ t 1/1, p 1/1 ] (min, max) time across ranks (ms): x ..: (1.0, 1.0)", "saved", 100, "ck"),
         ("  successfully saved local checkpoint from iteration     100", "saved", 100, ""),
         ("  successfully saved ck/iter_0000100/mp_rank_00/model_optim_rng.pt", "saved", None, "ck/iter_0000100/mp_rank_00/model_optim_rng.pt"),
         ("  scheduled an async checkpoint save at iteration     100 to ck", "queued", 100, "ck"),
@@ -222,5 +223,7 @@ def test_a_log_of_rank_0_alone_says_where_the_iteration_lines_are() -> None:
 
 def test_deepspeeds_own_words_for_a_loss_scale_at_its_end() -> None:
     text = "[2021-01-26 22:05:35,108] [INFO] [fused_optimizer.py:316:_update_scale] Reducing dynamic loss scale from {} to {}\n"
-    lines = [text.format(a, b) for a, b in ((4, 2), (2, 1), (1, 1))]
-    assert [row["line"] for row in rows(parse("".join(lines)), "alert")] == [3]
+    lines = [text.format(a, b) for a, b in ((4, 2), (2, 1), (1, 1), (1, 1))]
+    assert [row["line"] for row in rows(parse("".join(lines)), "alert")] == [3], (
+        "it is repeated at every step"
+    )

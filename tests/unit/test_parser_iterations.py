@@ -65,6 +65,8 @@ def test_every_line_of_the_wild_is_what_it_is(logs: Path) -> None:
         (" iteration 5/10 | eta: 0:00:10 | lm loss: 1.0 |", {"eta": "0:00:10", "lm loss": 1.0}),
         (" iteration 5/10 | GPU utilization: 50.0MODEL_TFLOP/s/GPU |", {"GPU utilization": 50.0}),
         (" iteration 5/10 | packing_eff: 93.1% | toks/s: 12 |", {"packing_eff": 93.1, "toks/s": 12}),
+        (" iteration=  5/ 10 | elapsed_time_per_iteration_ms=29.5 | lm loss=1.5 | grad_norm=nan | [DS]TFLOPs=26.1 |",
+         {"elapsed time per iteration (ms)": 29.5, "lm loss": 1.5, "grad norm": "nan", "[DS]TFLOPs": 26.1}),
         (" iteration 5/10 | num zeros: 4294967296 |", {"num zeros": 4294967296}),
         (" iteration 5/10 | lm loss: 1.0 | mtp_1 loss: 2.0 | z_loss: 3.0 |", {"lm loss": 1.0, "mtp_1 loss": 2.0, "z_loss": 3.0}),
     ],

@@ -32,6 +32,7 @@ PREFIXES = [
     ("[20251121 12:10:29][rank-31/32][INFO ] [--------trainer.py:2488] : ", 31),
     ("[2025-02-11 04:17:01,123] [INFO] [training.py:96:log] [Rank 7] ", 7),
     ("[Rank 3 | Local Rank 3] 2025-02-11 04:17:01 INFO [megatron.train_engine:48] => ", 3),
+    ("[2025-02-11 04:17:01.287338][INFO][training_log:661] - ", None),
     ("[NeMo I 2025-02-11 04:17:01 nemo_logging:393] ", None),
     ("[pod/llm-worker-3/pytorch] ", None),
     ("pretrain_8b/0 ", None),

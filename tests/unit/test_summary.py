@@ -229,3 +229,22 @@ def test_what_holds_no_line_of_megatron_is_said_to(log: bytes) -> None:
 def test_how_a_log_ended_is_told(line: str, reason: str) -> None:
     told = run("-", standard_input=(WORLD + iterations(1, 3) + line + "\n").encode())
     assert "phase                             stopped" in told.output and reason in told.output
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("RuntimeError: x\n", "exception"),
+        ("BrokenPipeError: [Errno 32] Broken pipe\n[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: x\n", "exception"),
+        ("BrokenPipeError: [Errno 32] Broken pipe\n", "peer-lost"),
+    ],
+)  # fmt: skip
+def test_the_cause_is_what_does_not_follow_from_another_error(log: str, cause: str) -> None:
+    found = diagnose(record_of(WORLD + "Traceback (most recent call last):\n" + log + "ChildFailedError:\n"))
+    assert found.cause is not None and found.cause.kind == cause
+
+
+def test_a_signal_says_more_than_that_a_rank_failed() -> None:
+    log = "ChildFailedError: \nRoot Cause (first observed failure):\n  exitcode  : -9 (pid: 7)\n  traceback : Signal 9 (SIGKILL) received by PID 7\n"
+    found = diagnose(record_of(WORLD + log))
+    assert found.cause is not None and (found.cause.kind, found.hanging) == ("rank-killed", False)

@@ -42,8 +42,8 @@ def entries(
         found = [cause, *(entry for entry in found if entry != cause)]
     if diagnosis.hanging and diagnosis.cause and run_phase not in OVER:
         found.insert(0, Entry(
-            diagnosis.cause.line, "error", "The job hangs: an error was printed, and nothing that ends the job has followed.",
-            f"{HOW_TO_END if run_phase else 'Stop it'}; ranks that wait for the failed one hold their GPUs.",
+            diagnosis.cause.line, "error", f"The job hangs: {diagnosis.cause.explanation}",
+            f"Nothing that ends the job has followed. {HOW_TO_END if run_phase else 'Stop it'}; ranks that wait for the failed one hold their GPUs.",
         ))  # fmt: skip
     if reason:
         found.insert(0, Entry(0, "error" if run_phase in ("failed", "lost") else "info", reason))
