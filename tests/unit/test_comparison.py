@@ -116,6 +116,14 @@ def test_what_cannot_load_is_refused_and_says_how_to_go_on(changes: tuple[str, .
     assert problem is not None and problem.severity == "error" and problem.field == flag
 
 
+def test_a_size_that_was_given_is_not_taken_for_the_one_that_follows_from_others() -> None:
+    """A run that leaves --ffn-hidden-size out makes four times the hidden size of it: other weights than these."""
+    written = stored_by(*changed(SMOKE, "--ffn-hidden-size", "1024"))
+    assert verdicts(written, *SMOKE) == {"--ffn-hidden-size": "refused"}
+    wider = changed(SMOKE, "--hidden-size", "1024")
+    assert "--ffn-hidden-size" not in verdicts(stored_by(*SMOKE), *wider), "that follows from the hidden size"
+
+
 def test_the_fix_of_a_refusal_leads_back_to_what_loads() -> None:
     stored = stored_by(*SMOKE)
     arguments = changed(
@@ -176,6 +184,15 @@ def test_another_schedule_needs_a_flag(changes: tuple[str, ...]) -> None:
     assert verdicts(stored_by(*SMOKE), *arguments) == {changes[0]: "harmless"}
     kept = compare(stored_by(*SMOKE), plan_of(*changed(SMOKE, *changes), USE_CHECKPOINT))
     assert "Not taken" in kept[0].message
+
+
+def test_a_schedule_counts_samples_as_get_optimizer_param_scheduler_does() -> None:
+    iterations = {"train_iters": 100, "lr_decay_iters": 80, "lr_warmup_iters": 10, "global_batch_size": 32}
+    steps = {"wd_incr_steps": 3200, "lr_decay_steps": 2560, "lr_warmup_steps": 320}
+    assert schedule_state(iterations) == steps
+    assert schedule_state({**iterations, "lr_warmup_fraction": 0.05})["lr_warmup_steps"] == 128
+    samples = {"train_samples": 4000, "lr_decay_samples": 3000, "lr_warmup_samples": 200, **iterations}
+    assert schedule_state(samples) == {"wd_incr_steps": 4000, "lr_decay_steps": 3000, "lr_warmup_steps": 200}
 
 
 def test_a_number_written_in_another_way_is_the_same() -> None:
