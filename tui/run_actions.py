@@ -87,11 +87,11 @@ def resume_prospect(
     arguments. Raises UserError when there is nothing whole."""
     from datetime import datetime
 
-    from backends.launch.resume import resume_problems, start_resumption
+    from backends.launch.resume import placed_resumption, resume_problems, start_resumption
     from backends.runs.resuming import resumption
-    from tui.commands.resume_text import difference_lines
+    from tui.commands.resume_text import REBUILT, difference_lines
 
-    found = resumption(workspace, given, iteration, changes, datetime.now())
+    found = placed_resumption(resumption(workspace, given, iteration, changes, datetime.now()), workspace)
     branch = () if iteration is None else ("--iteration", str(iteration))
     more = ("--", *changes) if changes else ()
     source = found.source
@@ -103,7 +103,13 @@ def resume_prospect(
         shell_command(workspace, "resume", str(given), *branch, *more),
         against=lambda plan: resume_problems(replace(found, plan=plan), workspace),
         begin=lambda plan: start_resumption(replace(found, plan=plan), workspace),
-        notes="\n".join([*([source.why] if source.why else []), *difference_lines(found)]),
+        notes="\n".join(
+            [
+                *([source.why] if source.why else []),
+                *([REBUILT] if found.rebuilt else []),
+                *difference_lines(found),
+            ]
+        ),
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from backends.errors import UserError
 from backends.files import real
-from backends.inference import model_flags
 from backends.inference.free_gpus import gpu_readings, roomiest
 from backends.inference.server_title import server_title
 from backends.launch.placement import Placement, default_launcher, placed
+from backends.models import model_flags
 from backends.models.arguments import merge_arguments
 from backends.runs.checkpoints import (
     ITERATION,
@@ -137,7 +137,7 @@ def _model_of(parent: RunPlan | None, save: Path, iteration: int | None) -> tupl
             ("server", model_flags.of_run(parent.arguments)) if parent.trainer == "megatron" else ("demo", ())
         )
     stored = stored_in(save, iteration if iteration is not None else read_tracker(save).iteration)
-    if stored is None or "padded_vocab_size" not in stored or "transformer_impl" not in stored:
+    if stored is None or model_flags.is_demo(stored):
         return "demo", ()  # the demo's, or none that can be read, which its server says in words
     return "server", model_flags.of_checkpoint(stored)
 

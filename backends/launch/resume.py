@@ -13,6 +13,7 @@ from backends.launch.commands import problems
 from backends.launch.ending import stop_run
 from backends.launch.facts import Facts
 from backends.launch.own_arguments import own_arguments
+from backends.launch.placement import Placement, placed
 from backends.launch.start import SUPERVISOR, start
 from backends.models.problem import Problem
 from backends.runs.checkpoints import TRACKER, folder_name
@@ -38,6 +39,15 @@ def resume_problems(
         found = problems(plan, workspace, facts)
     own = own_arguments(resumption, workspace)
     return sorted([*([own] if own else []), *found], key=lambda problem: problem.severity != "error")
+
+
+def placed_resumption(resumption: Resumption, workspace: Workspace) -> Resumption:
+    """With nodes and image as a launch would choose them, where no run before says so. Raises UserError for bad settings."""
+    if not resumption.rebuilt:
+        return resumption
+    plan = resumption.plan
+    plan = placed(plan, workspace, Placement(processes=plan.processes))
+    return dataclasses.replace(resumption, plan=plan)
 
 
 def start_resumption(

@@ -25,6 +25,7 @@ from backends.runs.checkpoints import (
 )
 from backends.runs.folder import RunFolder, next_free
 from backends.runs.plan import RunPlan, Trainer
+from backends.runs.rebuilt_plan import rebuilt_plan
 from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT
 from backends.workspace import Workspace
 
@@ -74,7 +75,7 @@ def absolute(path: Path) -> Path:
 def continue_plan(workspace: Workspace, save: Path, changes: Sequence[str]) -> RunPlan:
     """Go on where the run that wrote `save` stopped: `--load` = `--save` = the dated folder. Raises UserError."""
     tracker = read_tracker(save)
-    if tracker.problem is not None:
+    if tracker.iteration is None:
         raise UserError(
             f"{save} holds no checkpoint to continue from. {tracker.problem}",
             f"See what is there: mdk-tui checkpoints {save}",
@@ -96,16 +97,14 @@ def branch_plan(
 
 
 def _go_on(
-    workspace: Workspace, save: Path, iteration: Iteration | None, target: Path, changes: Sequence[str]
+    workspace: Workspace, save: Path, iteration: Iteration, target: Path, changes: Sequence[str]
 ) -> RunPlan:
-    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`."""
+    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`.
+
+    Where no run of the workspace did, it is made of the arguments inside the checkpoint.
+    """
     parent = writer_of(workspace, save)
-    if parent is None:
-        raise UserError(
-            f"No run of this workspace wrote {save}, so its arguments are not known.",
-            "Name the workspace that it belongs to (-w DIR), or the model: mdk-tui launch --preset P --load DIR",
-        )
-    plan = parent.plan()
+    plan = parent.plan() if parent else rebuilt_plan(save / folder_name(iteration))
     arguments = _with_exit_signal(merge_arguments(without(plan.arguments, *ONE_LOAD), changes))
     train_iters = int_of(arguments, "--train-iters")
     if train_iters and isinstance(iteration, int) and iteration >= train_iters:
@@ -120,7 +119,7 @@ def _go_on(
         batch="",  # what was edited by hand loaded nothing; its arguments are in the plan
         load=str(target),
         save=str(target),
-        parent=parent.name,
+        parent=parent.name if parent else None,
         attempt=0,
         data=_data(arguments),
     )

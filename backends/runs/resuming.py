@@ -67,12 +67,14 @@ class Resumption:
     """A plan that goes on from `source`, and what differs from the arguments stored there (`compared_with` says where).
 
     The flags that differences need are in the plan already. `compared_with` None: no stored arguments were found.
+    `rebuilt`: the plan is made of what stands inside the checkpoint, since no run of the workspace wrote it.
     """
 
     source: Source
     plan: RunPlan
     differences: tuple[Difference, ...]
     compared_with: str | None
+    rebuilt: bool = False
 
     @property
     def branches(self) -> bool:
@@ -173,7 +175,7 @@ def resumption(
     else:
         check_idle(workspace, source.save)
         plan = continue_plan(workspace, source.save, changes)
-    return _compared(workspace, source, plan)
+    return dataclasses.replace(_compared(workspace, source, plan), rebuilt=plan.parent is None)
 
 
 def loading(workspace: Workspace, plan: RunPlan, given: Path) -> Resumption:

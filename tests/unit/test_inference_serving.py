@@ -18,13 +18,13 @@ from scripted_jobs import clean_up, start_scripted, wait_for_phase
 
 from backends.errors import UserError
 from backends.files import write_json
-from backends.inference import model_flags
 from backends.inference.free_gpus import held_by_runs, roomiest, unused
 from backends.inference.readiness import STAGES, loading_words, stage_of, until_ready
 from backends.inference.serving import serve_plan, served
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement
 from backends.launch.server_source import SERVER, TOKENIZATION, server_problems
+from backends.models import model_flags
 from backends.models.arguments import group_arguments, value_of
 from backends.models.megatron_presets import MEGATRON_PRESETS
 from backends.models.presets import find

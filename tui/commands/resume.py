@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
+from backends.errors import UserError
 from backends.launch.adoption import all_looked_after
+from backends.launch.resume import placed_resumption
+from backends.models.arguments import group_arguments
 from backends.runs.resuming import resumption
+from backends.text import clean_line
 from backends.workspace import Workspace
-from tui.commands.resume_text import go_on
+from tui.commands.resume_text import REBUILT, go_on
 from tui.commands.run_text import megatron_arguments, now
 
 
@@ -18,20 +23,41 @@ from tui.commands.run_text import megatron_arguments, now
 @click.option(
     "--iteration", type=click.IntRange(1), help="Branch from this iteration, into a new dated folder."
 )
+@click.option("--yes", is_flag=True, help="Start without asking what no run of the workspace wrote.")
 @click.option("--dry-run", is_flag=True, help="Only print the command.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @click.pass_obj
 def command(
-    workspace: Workspace, words: tuple[str, ...], iteration: int | None, dry_run: bool, as_json: bool
+    workspace: Workspace,
+    words: tuple[str, ...],
+    iteration: int | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Go on training from CHECKPOINT: a dated folder, its base, or one iter_N (default: the newest run's folder).
 
     The tracker file is tested first, and the arguments are compared with those stored in the checkpoint: what cannot load
     is refused, a flag that is needed is added and said. Training never starts from random weights unsaid.
+
+    Where no run of the workspace wrote it, the flags are those that stand inside it: they are shown first, and asked for.
     """
     given = Path(words[0]) if words and not words[0].startswith("--") else None
     changes = megatron_arguments(words[1:] if given else words)
     all_looked_after(workspace)  # a run whose supervisor was killed is not mistaken for one that has ended
-    found = resumption(workspace, given, iteration, changes, now())
+    found = placed_resumption(resumption(workspace, given, iteration, changes, now()), workspace)
+    if found.rebuilt and not dry_run and not yes:
+        click.echo(REBUILT, err=True)
+        for flag, values in group_arguments(found.plan.arguments):
+            click.echo(f"  {clean_line(' '.join((flag, *values)), 200)}", err=True)
+        if not sys.stdin.isatty():
+            raise UserError(
+                "Nothing was started: there is no terminal to ask on.",
+                "Look with --dry-run, change what is wrong after a `--`, then add --yes.",
+                status=2,
+            )
+        click.confirm(
+            f"Go on with these on {found.plan.processes} ranks ({found.plan.launcher})?", abort=True
+        )
     go_on(found, workspace, dry_run=dry_run, as_json=as_json)
     return 0

@@ -15,6 +15,7 @@ from backends.workspace import Workspace
 from tui.commands.run_text import print_dry_run, print_problems, print_started
 
 NOT_COMPARED = "The arguments stored in the checkpoint cannot be read: they are not compared."
+REBUILT = "No run of this workspace wrote this checkpoint: its flags are read from inside it."
 CELL = 28  # characters of a value in the table
 
 
@@ -45,6 +46,7 @@ def as_json_keys(resumption: Resumption) -> dict[str, Any]:
             "branch": source.branch,
             "why": source.why,
         },
+        "rebuilt": resumption.rebuilt,
         "compared_with": resumption.compared_with,
         "differences": [difference.as_json() for difference in resumption.differences],
     }

@@ -107,18 +107,27 @@ def of_checkpoint(stored: Mapping[str, Any]) -> tuple[str, ...]:
             "The arguments inside the checkpoint do not say what the model is.",
             "Give the model's flags: mdk-tui serve CHECKPOINT -- --num-layers N …",
         )
-    return tuple(_flags(stored))
+    return tuple(model_words(stored))
 
 
-def _flags(stored: Mapping[str, Any]) -> Iterator[str]:
+def is_demo(stored: Mapping[str, Any]) -> bool:
+    """Whether the arguments inside a checkpoint are those of the demo's trainer, which has one kind of layer."""
+    return "padded_vocab_size" not in stored or "transformer_impl" not in stored
+
+
+def words_of_value(flag: str, value: Any) -> tuple[str, ...]:
+    """A flag with its value or values."""
+    if isinstance(value, list | tuple):
+        return (flag, *map(str, cast("list[Any]", value)))
+    return (flag, str(value))
+
+
+def model_words(stored: Mapping[str, Any]) -> Iterator[str]:
+    """The flags that say what the model is, and how it is split over ranks."""
     for name, flag in VALUES.items():
         value = stored.get(name)
-        if value is None or (name in WITH_EXPERTS and not stored.get("num_experts")):
-            continue
-        if isinstance(value, list | tuple):
-            yield from (flag, *map(str, cast("list[Any]", value)))
-        else:
-            yield from (flag, str(value))
+        if value is not None and not (name in WITH_EXPERTS and not stored.get("num_experts")):
+            yield from words_of_value(flag, value)
     if stored.get("group_query_attention"):
         yield from ("--group-query-attention", "--num-query-groups", str(stored.get("num_query_groups", 1)))
     if stored.get("position_embedding_type") == "rope" and stored.get("rotary_base"):
