@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+import bisect
 import json
 import math
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -12,6 +13,12 @@ from operator import itemgetter
 from typing import Any, cast
 
 from backends.megatron.events import Event, IterationBatch, Timers, Value
+from backends.megatron.iso_times import IsoTimes
+from backends.megatron.line_forms import DIGITS_TO_0
+
+JSON_NUMBER = re.compile(
+    rb"-?0{1,99}(?:\.0+)?(?:[eE][-+]?00?)?"
+)  # whose digits are all 0; finite, whatever they are
 
 
 def in_order(events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -19,11 +26,24 @@ def in_order(events: Iterable[Event]) -> list[dict[str, Any]]:
     return sorted((row for event in events for row in unroll(event)), key=itemgetter("line"))
 
 
-def json_lines(events: Iterable[Event]) -> list[str]:
-    """What `in_order` gives, as text. Batches are written column by column: that takes half the time."""
-    found = [pair for event in events for pair in _numbered(event)]
-    found.sort(key=itemgetter(0))
-    return [text for _, text in found]
+def json_lines(events: Iterable[Event]) -> list[bytes]:
+    """What `in_order` gives, as text. Batches are written column by column: that takes a tenth of the time."""
+    numbers, lines, others = list[int](), list[bytes](), list[tuple[int, int, bytes]]()
+    for event in events:
+        if isinstance(event, IterationBatch) and (not numbers or numbers[-1] < event.line):
+            numbers += event.lines
+            lines += _batch(event)
+        else:
+            others += [(row["line"], len(lines), json.dumps(row).encode()) for row in unroll(event)]
+    found, done = list[bytes](), 0
+    for number, before, line in sorted(others, key=itemgetter(0)):
+        # Of one line, what came first is first.
+        at = bisect.bisect_right(numbers, number, 0, before)
+        at = at if at < before else bisect.bisect_left(numbers, number, before)
+        found += lines[done:at]
+        found.append(line)
+        done = at
+    return found + lines[done:]
 
 
 def unroll(event: Event) -> Iterator[dict[str, Any]]:
@@ -67,31 +87,72 @@ def _plain(value: Any) -> Any:
     return json_value(value) if isinstance(value, (int, float, str)) else value
 
 
-def _numbered(event: Event) -> Iterable[tuple[int, str]]:
-    """(line, JSON) of each object of `event`."""
-    if isinstance(event, IterationBatch):
-        return zip(event.lines, _batch(event), strict=True)
-    return [(row["line"], json.dumps(row)) for row in unroll(event)]
-
-
-def _batch(batch: IterationBatch) -> Iterator[str]:
-    names = ("line", "rank", "time", "iteration", "train_iters")
-    columns = (batch.lines, batch.ranks, batch.times, batch.iterations, batch.train_iters)
-    head, values = (
-        ", ".join(f"{json.dumps(name).replace('%', '%%')}: %s" for name in some)
-        for some in (names, batch.columns)
+def _batch(batch: IterationBatch) -> list[bytes]:
+    """The JSON of each row: one format string, whose arguments are what differs between the rows."""
+    arguments: list[Sequence[bytes]] = []
+    head = {
+        "line": batch.lines,
+        "rank": batch.ranks,
+        "time": batch.times,
+        "iteration": batch.iterations,
+        "train_iters": batch.train_iters,
+    }
+    form = b'{"event": "iteration", %b, "values": {%b}}' % (
+        b", ".join([_field(name, column, None, arguments) for name, column in head.items()]),
+        b", ".join(
+            [
+                _field(name, column, batch.printed.get(name), arguments)
+                for name, column in batch.columns.items()
+            ]
+        ),
     )
-    form = f'{{"event": "iteration", {head}, "values": {{{values}}}}}'
-    return map(form.__mod__, zip(*map(_texts, (*columns, *batch.columns.values()))))  # noqa: B905 (equal)
+    return list(map(form.__mod__, zip(*arguments))) if arguments else [form % ()] * len(batch)  # noqa: B905 (equal)
 
 
-def _texts(column: Sequence[Value | None]) -> Iterable[str]:
-    """The JSON of each value of a column."""
-    if not isinstance(column, (array, range)):
-        return (json.dumps(None if value is None else json_value(value)) for value in column)
-    numbers = cast("Sequence[float]", column)
-    if not math.isfinite(sum(numbers)):
-        return (json.dumps(json_value(number)) for number in numbers)
-    if numbers.count(numbers[0]) == len(numbers):
-        return itertools.repeat(repr(numbers[0]), len(numbers))
-    return map(repr, numbers)
+def _field(
+    name: str,
+    column: Sequence[Value | None],
+    printed: Sequence[bytes] | None,
+    arguments: list[Sequence[bytes]],
+) -> bytes:
+    """The part of the format string for one key. What differs between the rows is added to its `arguments`."""
+    if printed is not None and are_json(printed):
+        value, texts = b"%b", printed
+    else:
+        value, texts = _texts(column)
+    if texts is not None:
+        arguments.append(texts)
+    return json.dumps(name).replace("%", "%%").encode() + b": " + value
+
+
+def _texts(column: Sequence[Value | None]) -> tuple[bytes, Sequence[bytes] | None]:
+    """What stands in a format string for a value of `column`, and its arguments, unless all values are one."""
+    if isinstance(column, IsoTimes):
+        return b'"%b"', column.texts()
+    if isinstance(column, range):
+        return b"%b", (b" %d" * len(column) % tuple(column)).split()
+    first = column[0]
+    if isinstance(column, array):
+        numbers = cast("array[float]", column)
+        is_constant = numbers.count(numbers[0]) == len(numbers)
+    else:
+        is_constant = len(set(map(id, column))) == 1
+    if is_constant:
+        return _json(first).replace(b"%", b"%%"), None
+    return b"%b", [_json(value) for value in cast("Sequence[Value | None]", column)]
+
+
+def _json(value: Value | None) -> bytes:
+    return json.dumps(None if value is None else json_value(value)).encode()
+
+
+def are_json(texts: Sequence[bytes]) -> bool:
+    """Whether `texts` of finite numbers, as the log prints them, are numbers to JSON too."""
+    joined, first = b" " + b" ".join(texts), b" " + texts[0].translate(DIGITS_TO_0)
+    shapes = joined.translate(DIGITS_TO_0)
+    kinds = {first[1:]} if shapes == first * len(texts) else set(shapes.split())
+    if not all(map(JSON_NUMBER.fullmatch, kinds)):
+        return False
+    if not any(kind.startswith((b"00", b"-00")) for kind in kinds):
+        return True
+    return all(joined.count(sign + b"0") == joined.count(sign + b"0.") for sign in (b" ", b" -"))

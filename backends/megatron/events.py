@@ -21,7 +21,7 @@ class IterationBatch:
 
     `columns` maps the name as printed ("lm loss", "elapsed time per iteration (ms)"; "(s)" became "(ms)") to numbers:
     `array('d')`, `array('q')`, a `range` for what is linear, or a list where some value is no number.
-    NaN and infinities are floats here.
+    NaN and infinities are floats here. `printed` has the text of some of the numbers as it stands in the log.
     """
 
     lines: Sequence[int]
@@ -30,6 +30,7 @@ class IterationBatch:
     iterations: Sequence[int]
     train_iters: Sequence[int]
     columns: Mapping[str, Sequence[Value]]
+    printed: Mapping[str, Sequence[bytes]] = field(default_factory=dict[str, "Sequence[bytes]"])
 
     @property
     def line(self) -> int:

@@ -19,6 +19,11 @@ class IsoTimes(Sequence["str | None"]):
         text, width = self._stamps.decode().replace(" ", "T"), self._width
         return (text[at : at + width] for at in range(0, len(text), width))
 
+    def texts(self) -> list[bytes]:
+        """All of them, as ASCII."""
+        stamps, width = self._stamps.replace(b" ", b"T"), self._width
+        return [stamps[at : at + width] for at in range(0, len(stamps), width)]
+
     @overload
     def __getitem__(self, index: int) -> str | None: ...
     @overload

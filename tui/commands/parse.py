@@ -49,8 +49,10 @@ def open_log(name: str) -> Iterator[BufferedReader]:
 
 def _print(events: list[Event], as_json: bool) -> bool:
     """Whether there was anything to print."""
-    lines = json_lines(events) if as_json else map(_readable, in_order(events))
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if as_json:
+        sys.stdout.write(b"".join([line + b"\n" for line in json_lines(events)]).decode())
+    else:
+        sys.stdout.writelines(f"{_readable(row)}\n" for row in in_order(events))
     sys.stdout.flush()
     return bool(events)
 
