@@ -69,6 +69,8 @@ class ErrorCollector:
     def read(self, text: str, line: int, rank: int | None, quiet: bool = False) -> bool:
         """Take in one line; `quiet`: its logger calls it a warning, or less. Whether it had to do with an error."""
         if TRACEBACK in text:
+            if text.startswith("Original "):  # of a worker; the exception before only says that one failed
+                self._take_back(line, rank)
             traceback = self._open.setdefault(rank, _Open())
             traceback.count += text.count(TRACEBACK) if not traceback.chained else 0
             traceback.lines, traceback.chained = 0, False
@@ -118,20 +120,25 @@ class ErrorCollector:
 
     def _told(self, known: KnownError, text: str, line: int, rank: int | None) -> bool:
         """Whether the exception just before, to whose message `text` belongs, said it; one that was vague is taken back."""
-        kind, at = self._raised.get(rank, ("", line))
-        vague = self._found.get(kind)
-        if vague is None or vague.error.kind not in VAGUE or known.kind in ENDINGS:
-            return False
-        if not text[:1].isalpha() or line - at > DETAIL_LINES:
+        kind, at = self._raised.get(rank, ("", 0))
+        if known.kind in ENDINGS or not text[:1].isalpha() or line - at > DETAIL_LINES:
             return False
         if known.kind == kind:
             return True
+        self._take_back(line, rank)
+        return False
+
+    def _take_back(self, line: int, rank: int | None) -> None:
+        """The exception just before `line`, if there is one and it said little, is forgotten: the line says more."""
+        kind, at = self._raised.get(rank, ("", line))
+        vague = self._found.get(kind)
+        if vague is None or vague.error.kind not in VAGUE or line - at > DETAIL_LINES:
+            return
         del self._raised[rank]
         vague.ranks.discard(rank if rank is not None else -1)
         vague.unnamed -= rank is None
         if not vague.ranks and vague.unnamed <= 0:
             del self._found[kind]
-        return False
 
     def _close(self, rank: int | None) -> None:
         traceback = self._open[rank]

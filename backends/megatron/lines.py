@@ -10,6 +10,7 @@ from typing import cast
 from backends.text import clean
 
 LINE_LIMIT = 64 * 1024  # bytes; data set dumps and DDP bucket listings exceed 10 KiB
+BOM = "\ufeff".encode()
 CLIPPED = " … [clipped]"
 # Whole sequences; where there are others too, only `clean` tells them apart.
 COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")
@@ -101,6 +102,8 @@ def decode(line: bytes) -> str:
     """One raw line as clean text: `\\r` rewrites folded, escapes gone, invalid UTF-8 replaced, too long a line clipped."""
     if b"\r" in line:
         line = fold(line)
+    if line.startswith(BOM):
+        line = line[len(BOM) :]
     if b"\t" in line and (numbered := NUMBERED.match(line)):
         line = line[numbered.end() :]
     if len(line) > LINE_LIMIT:

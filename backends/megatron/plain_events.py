@@ -206,7 +206,7 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("signal ", r"^\s*signal (?P<signal>\d{1,4}) \(\w[\w ]*\)\.\s*$", _signalled),
     ("Exit code:", r"^\s*Exit code:\s+(?P<status>\d{1,9})\s*$", _exit_code),
     ("Exited with exit code", r"srun: error: .*: tasks? [\d,-]+: Exited with exit code (?P<status>\d{1,9})", _exit_code),
-    ("erminated", r"srun: (?:error: .*: tasks? [\d,-]+: Terminated|Force Terminated job .*)", _exited),
+    ("Terminated", r"srun: (?:error: .*: tasks? [\d,-]+: Terminated|Force Terminated job .*)", _exited),
     ("CANCELLED AT", r"slurmstepd: error: \*\*\* (?:JOB|STEP) .* CANCELLED AT .*", _exited),
     ("exitcode ", r"^\s*exitcode\s*: (?P<code>-?\d{1,9}) \(pid.*", _torchrun),
     ("destroy_process_group() was not called before program exit", r"destroy_process_group\(\)", _ending),

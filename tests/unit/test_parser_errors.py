@@ -84,6 +84,7 @@ RAISED = [
     ("no-permission", "PermissionError: [Errno 13] Permission denied: '/ckpt/iter_0000100'"),
     ("file-system", "OSError: [Errno 116] Stale file handle"),
     ("open-files", "OSError: [Errno 24] Too many open files"),
+    ("peer-lost", "requests.exceptions.ConnectionError: [Errno 111] Connection refused"),
     ("peer-lost", "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.1.2.3]:4711"),
 ]
 
@@ -202,6 +203,14 @@ def test_a_bare_assertion_says_what_it_asserted() -> None:
     assert row["kind"] == "no-tokenizer-file"
     row = one("Traceback (most recent call last):\n  File x\n    assert a == b\nAssertionError\n", "error")
     assert row["message"] == "AssertionError assert a == b"
+
+
+def test_the_traceback_of_a_worker_says_more_than_that_a_worker_failed() -> None:
+    caught = traceback("", "RuntimeError: Caught RuntimeError in DataLoader worker process 0.")
+    original = ["Original " + line for line in traceback("", "RuntimeError: a stored shape is wrong")[:1]]
+    text = "\n".join([*caught, *original, *traceback("", "RuntimeError: a stored shape is wrong")[1:]]) + "\n"
+    row = one(text, "error")
+    assert (row["message"], row["ranks"]) == ("RuntimeError: a stored shape is wrong", 1)
 
 
 def test_a_traceback_that_is_drawn_in_a_frame_is_one() -> None:

@@ -127,6 +127,7 @@ def test_torchs_own_warnings_keep_their_rank_prefix() -> None:
 def test_colours_progress_bars_and_broken_text_are_cleaned() -> None:
     assert decode(b"\x1b[31m\x1b[1mred\x1b[0m \x1b]0;title\x07end") == "red end"
     assert decode(b" 10%|#\r 20%|##\r done\r") == " done"
+    assert decode(b"\xef\xbb\xbffirst") == "first"
     assert decode(b"caf\xc3\xa9 \xff\xfe") == "café ��"
 
 
