@@ -13,6 +13,7 @@ from backends.errors import UserError
 from backends.models.arguments import group_arguments, value_of, without
 
 INTERLEAVED = "--num-layers-per-virtual-pipeline-stage"
+EXPERT_PARALLEL = "--expert-model-parallel-size"
 # Flags that say how a training run goes, not what the model is.
 TRAINING_ONLY = ("--train-iters", "--train-samples", "--save-interval", "--exit-signal-handler", "--exit-interval",
                  "--exit-duration-in-mins", "--eval-iters", "--eval-interval", "--lr", "--min-lr", "--lr-decay-iters",
@@ -24,7 +25,7 @@ TRAINING_ONLY = ("--train-iters", "--train-samples", "--save-interval", "--exit-
                  "--context-parallel-size", "--recompute-granularity", "--recompute-method", "--recompute-num-layers",
                  "--recompute-activations", "--override-opt_param-scheduler", "--use-checkpoint-opt_param-scheduler",
                  "--finetune", "--initial-loss-scale", "--loss-scale", "--check-weight-hash-across-dp-replicas-interval",
-                 "--ckpt-step")  # fmt: skip
+                 "--ckpt-step", EXPERT_PARALLEL)  # fmt: skip
 
 # name inside a checkpoint → flag with a value
 VALUES = {
@@ -91,6 +92,11 @@ def of_run(arguments: Sequence[str]) -> tuple[str, ...]:
     """The model's flags among those of a training run. Raises UserError for a model that no server can load."""
     if value_of(arguments, INTERLEAVED):
         raise _interleaved()
+    if (
+        value_of(arguments, EXPERT_PARALLEL) not in (None, "1")
+        and value_of(arguments, "--use-dist-ckpt") is None
+    ):
+        raise _spread_experts()
     kept = without(arguments, *TRAINING_ONLY)
     return tuple(
         word for flag, values in group_arguments(kept) if not flag.startswith(("--log-", "--wandb-"))
@@ -102,6 +108,8 @@ def of_checkpoint(stored: Mapping[str, Any]) -> tuple[str, ...]:
     """The model's flags from the arguments that Megatron-LM stored. Raises UserError."""
     if stored.get("num_layers_per_virtual_pipeline_stage"):
         raise _interleaved()
+    if stored.get("expert_model_parallel_size") not in (None, 1) and not stored.get("use_dist_ckpt"):
+        raise _spread_experts()
     if not isinstance(stored.get("num_layers"), int) or not isinstance(stored.get("hidden_size"), int):
         raise UserError(
             "The arguments inside the checkpoint do not say what the model is.",
@@ -142,4 +150,12 @@ def _interleaved() -> UserError:
     return UserError(
         f"The layers of this model are interleaved ({INTERLEAVED}), and the text server of core_r0.8.0 leaves at once.",
         "Convert the checkpoint to plain pipeline stages: tools/checkpoint/convert.py.",
+    )
+
+
+def _spread_experts() -> UserError:
+    return UserError(
+        f"The experts of this model lie in files of several ranks ({EXPERT_PARALLEL}), and the text server of core_r0.8.0 "
+        "reads all experts from one.",
+        "Checkpoints of a run with --use-dist-ckpt load with any layout.",
     )

@@ -152,6 +152,18 @@ def test_interleaved_layers_cannot_be_served() -> None:
         assert caught.value.remedy
 
 
+def test_spread_experts_can_be_served_from_a_distributed_checkpoint_only() -> None:
+    several = ("--expert-model-parallel-size", "2")
+    stored = STORED | {"num_experts": 4, "moe_router_topk": 2, "expert_model_parallel_size": 2}
+    for make in (lambda: model_flags.of_run(several), lambda: model_flags.of_checkpoint(stored)):
+        with pytest.raises(UserError, match="experts") as caught:
+            make()
+        assert "--use-dist-ckpt" in caught.value.remedy
+    assert model_flags.of_run((*several, "--use-dist-ckpt")) == ("--use-dist-ckpt",)
+    flags = model_flags.of_checkpoint(stored | {"use_dist_ckpt": True, "dist_ckpt_format": "torch_dist"})
+    assert value_of(flags, "--num-experts") == "4" and value_of(flags, "--expert-model-parallel-size") is None
+
+
 def test_arguments_that_say_nothing_ask_for_the_flags() -> None:
     with pytest.raises(UserError, match="do not say") as caught:
         model_flags.of_checkpoint({"num_layers": "eight"})
