@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from backends.launch.commands import commands, problems
 from backends.launch.facts import Facts, gather
 from backends.launch.launcher import Command
-from backends.launch.ports import unseen_port, with_master_port
+from backends.launch.ports import MASTER_PORT, unseen_port, with_master_port
 from backends.launch.resume import resume_problems, start_resumption
 from backends.launch.site_checks import estimate_of
 from backends.launch.start import start
@@ -54,11 +54,14 @@ def look_ahead(
     Raises UserError for an unknown launcher.
     """
     facts = gather(plan, workspace, gpus)
+    unnamed = MASTER_PORT not in plan.environment
     plan = with_master_port(plan, workspace)
     if resumption is not None:
         found = resume_problems(replace(resumption, plan=plan), workspace, facts)
     else:
         found = problems(plan, workspace, facts)
-    found += unseen_port(plan)
+    found += (
+        unseen_port(plan) if unnamed else []
+    )  # one that is named was looked for there, or is the user's word
     found.sort(key=lambda problem: problem.severity != "error")
     return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts, resumption)

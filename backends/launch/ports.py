@@ -60,7 +60,7 @@ def unseen_port(plan: RunPlan, machine: str | None = None) -> list[Problem]:
         return []
     first = plan.hosts[0].partition(":")[0]
     message = f"{MASTER_PORT} {port} is free on this machine; nobody has looked on {first}, where rank 0 will listen."
-    remedy = f'If the run ends with "address already in use", give another {MASTER_PORT} in its command.'
+    remedy = f"mdk-tui launch --probe looks there, and takes one that is free. Or give another {MASTER_PORT} in its command."
     return [Problem("warning", MASTER_PORT, message, remedy)]
 
 
@@ -132,14 +132,15 @@ def with_master_port(
     """`plan` with the first port from the wanted one on that is neither listened on nor promised to another run.
 
     With the folder of its `run` it is promised to that one; without, this is a look. A plan without torch.distributed
-    stays as it is. Raises UserError.
+    stays as it is. Where rank 0 is on another machine, what listens on this one does not matter. Raises UserError.
     """
     if plan.trainer == "demo" or plan.launcher == "local":
         return plan
     given = plan.environment.get(MASTER_PORT, "")
     wanted = int(given) if given.isascii() and given.isdigit() else WANTED[plan.kind]
     with book.locked() if run is not None else contextlib.nullcontext():
-        port = choose(wanted, promised(workspace) | book.promised(), free)
+        here = not plan.hosts or is_here(plan.hosts[0], platform.node())
+        port = choose(wanted, promised(workspace) | book.promised(), free if here else lambda port: True)
         if run is not None:
             book.promise(port, run)
     return dataclasses.replace(plan, environment={**plan.environment, MASTER_PORT: str(port)})

@@ -1,6 +1,6 @@
 """Runs on a node, by whatever python3 it has (>= 3.7), from its text alone: says what the node has, as one line of JSON.
 
-    python3 -c "TEXT OF THIS FILE" '{"image": …, "singularity": …, "paths": […], "tokens": […]}'
+    python3 -c "TEXT OF THIS FILE" '{"image": …, "singularity": …, "paths": […], "tokens": […], "port": …}'
 
 First comes `mdk-clock SECONDS`, then `mdk-node {…}`. What cannot be found out is null.
 """
@@ -21,6 +21,7 @@ import time
 BLOCK = 65536  # bytes of a sample of the image
 SAMPLES = 16  # spread evenly from its first block to its last; `node_shell` does the same
 SIOCGIFADDR = 0x8915  # linux/sockios.h: the address of an interface
+PORTS = 200  # that are tried
 GPU_FIELDS = "index,name,memory.total,memory.used,driver_version"
 
 
@@ -104,6 +105,19 @@ def infiniband() -> list[dict[str, object]]:
     ]
 
 
+def free_port(wanted: int) -> int | None:
+    """The first port from `wanted` on that nothing listens on."""
+    for port in range(wanted, min(wanted + PORTS, 65536)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    return None
+
+
 def text_of(path: str) -> str | None:
     try:
         with open(path) as file:  # noqa: PTH123
@@ -114,7 +128,7 @@ def text_of(path: str) -> str | None:
 
 def main(question: dict[str, object]) -> None:
     print("mdk-clock", time.time(), flush=True)  # noqa: T201
-    image, singularity = question.get("image"), question.get("singularity")
+    image, singularity, port = question.get("image"), question.get("singularity"), question.get("port")
     paths, tokens = [[str(path) for path in question.get(key) or []] for key in ("paths", "tokens")]  # type: ignore
     singularity_path = shutil.which(str(singularity)) if singularity else None
     answer = {
@@ -129,6 +143,7 @@ def main(question: dict[str, object]) -> None:
         "mpirun_path": shutil.which("mpirun"),
         "singularity": singularity_path,
         "singularity_version": said(singularity_path, "--version") if singularity_path else None,
+        "port": free_port(port) if isinstance(port, int) else None,
         "gpus": gpus(),
         "interfaces": interfaces(),
         "infiniband": infiniband(),

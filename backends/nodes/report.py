@@ -42,7 +42,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """None: not said, or not there. `free` is in bytes; `paths`, `writable`, `tokens` hold what is seen of what was asked."""
+    """None: not said, or not there. `port` is the first that is free, from the one asked about on. `free` is in bytes; `paths`, `writable`, `tokens` hold what is seen of what was asked."""
 
     host: str
     image: ImageSample | None = None
@@ -55,6 +55,7 @@ class NodeReport:
     gpus: tuple[Gpu, ...] | None = None
     interfaces: tuple[Interface, ...] = ()
     infiniband: tuple[tuple[str, bool], ...] = ()  # (device, its port is active)
+    port: int | None = None
 
 
 def read_report(lines: Iterable[str]) -> NodeReport | None:
@@ -76,7 +77,7 @@ def read_report(lines: Iterable[str]) -> NodeReport | None:
 
 def from_json(value: Mapping[str, Any]) -> NodeReport:
     image = _mapping(value.get("image"))
-    size, sample = image.get("size"), image.get("sample")
+    size, sample, port = image.get("size"), image.get("sample"), value.get("port")
     gpus: object = value.get("gpus")
     return NodeReport(
         host=_text(value.get("host")) or "?",
@@ -97,6 +98,7 @@ def from_json(value: Mapping[str, Any]) -> NodeReport:
             (_text(row.get("name")) or "?", "ACTIVE" in (_text(row.get("state")) or ""))
             for row in _rows(value.get("infiniband"))
         ),
+        port=port if isinstance(port, int) else None,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.hostfile import FoundHostfile, Host, find_hostfile, hosts_of, parse
+from backends.launch.ports import WANTED
 from backends.nodes import node_program
 from backends.nodes.asking import Asked, Question, ask, ask_all, explain
 from backends.nodes.node_shell import SCRIPT
@@ -103,12 +104,19 @@ class Survey:
     nodes: Nodes
     paths: tuple[str, ...]
     token: str | None = None
+    port: int | None = None  # where rank 0 is to listen, on the first node
 
     def words(self) -> tuple[str, ...]:
         """The command that a node answers, word for word."""
         image, singularity = self._image(), self.site.singularity if self._image() else None
         tokens = [self.token] if self.token else []
-        question = {"image": image, "singularity": singularity, "paths": list(self.paths), "tokens": tokens}
+        question = {
+            "image": image,
+            "singularity": singularity,
+            "paths": list(self.paths),
+            "tokens": tokens,
+            "port": self.port,
+        }
         program = Path(node_program.__file__).read_text(encoding="utf-8")
         seen = (*self.paths, *tokens)
         return (
@@ -137,7 +145,8 @@ class Survey:
         """What the nodes are measured by: this machine's own answer, asked without mpirun."""
         here = ask(Question("here", self.words(), Path("/"), self._environment()), limit).report
         slots = {host.name: host.slots for host in self.nodes.hosts}
-        return Expected(self._image(), self.site.singularity, self.paths, self.token, slots, here)
+        image, first = self._image(), self.nodes.names[0] if self.nodes.hosts else ""
+        return Expected(image, self.site.singularity, self.paths, self.token, slots, here, first, self.port)
 
     def _image(self) -> str | None:
         return str(self.site.image) if self.site.image.exists() or self.site.settings.image.path else None
@@ -147,7 +156,9 @@ class Survey:
 
 
 @contextlib.contextmanager
-def survey(site: Site, nodes: Nodes, more_paths: Sequence[Path] = ()) -> Generator[Survey]:
+def survey(
+    site: Site, nodes: Nodes, more_paths: Sequence[Path] = (), port: int | None = None
+) -> Generator[Survey]:
     """A survey whose token is there while it lasts, where the workspace can be written to."""
     workspace = site.workspace
     wanted = [
@@ -160,23 +171,28 @@ def survey(site: Site, nodes: Nodes, more_paths: Sequence[Path] = ()) -> Generat
     try:
         token.touch(exist_ok=False)
     except OSError:
-        yield Survey(site, nodes, paths)
+        yield Survey(site, nodes, paths, port=port)
         return
     try:
-        yield Survey(site, nodes, paths, str(token))
+        yield Survey(site, nodes, paths, str(token), port)
     finally:
         with contextlib.suppress(OSError):
             token.unlink()
 
 
 def probe(
-    site: Site, nodes: Nodes, limit: float = LIMIT, more_paths: Sequence[Path] = ()
+    site: Site,
+    nodes: Nodes,
+    limit: float = LIMIT,
+    more_paths: Sequence[Path] = (),
+    port: int | None = WANTED["train"],
 ) -> Iterator[list[NodeVerdict]]:
     """Ask all nodes: after each answer the verdicts on all that have answered, in the order of the hostfile.
 
-    The last has all of them: a node that is silent is judged so when its `limit` is over.
+    `port`: where rank 0 would listen, on the first. The last has all of them: a node that is silent is judged so when its
+    `limit` is over.
     """
-    with survey(site, nodes, more_paths) as asking:
+    with survey(site, nodes, more_paths, port) as asking:
         expected = asking.expected(limit)
         answers: dict[str, Asked] = {}
         for answer in asking.ask(limit):

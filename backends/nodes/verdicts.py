@@ -24,7 +24,10 @@ ORDER: tuple[Verdict, ...] = ("failed", "warning", "pending", "running", "skippe
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a launch needs of each node. `here` is what this machine said; `slots` by node name, None: not said."""
+    """What a launch needs of each node. `here` is what this machine said; `slots` by node name, None: not said.
+
+    `port`: where rank 0, on the node `first`, is to listen.
+    """
 
     image: str | None
     singularity: str | None
@@ -32,6 +35,8 @@ class Expected:
     token: str | None
     slots: dict[str, int | None]
     here: NodeReport | None
+    first: str = ""
+    port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class NodeVerdict:
     checks: tuple[Finding, ...]
     seconds: float
     gpus: int = 0  # how many it has
+    port: int | None = None  # free there, of the node where rank 0 is to listen
 
     @property
     def reached(self) -> bool:
@@ -74,7 +80,8 @@ def judge(asked: Sequence[Asked], expected: Expected) -> list[NodeVerdict]:
         else:
             checks = tuple(_checks(node, node.report, reports, expected))
         gpus = len(node.report.gpus or ()) if node.report else 0
-        verdicts.append(NodeVerdict(node.name, checks, node.seconds, gpus))
+        port = node.report.port if node.report and node.name == expected.first else None
+        verdicts.append(NodeVerdict(node.name, checks, node.seconds, gpus, port))
     return verdicts
 
 
@@ -87,6 +94,8 @@ def _checks(
     yield from _singularity(report, expected)
     yield _mpi(report, reports, expected)
     yield _paths(report, expected)
+    if node.name == expected.first and expected.port is not None and report.port is not None:
+        yield _port(report.port, expected.port)
     yield _network(report, reports)
     yield _clock(node.ahead)
     yield _disk(report, expected)
@@ -216,6 +225,13 @@ def _paths(report: NodeReport, expected: Expected) -> Finding:
             "paths", "failed", f"cannot write to {', '.join(closed)}", "Mount it there for writing."
         )
     return Finding("paths", "ok", "same folders" if expected.token else "")
+
+
+def _port(free: int, wanted: int) -> Finding:
+    if free == wanted:
+        return Finding("port", "ok", "")
+    remedy = f"Launch with --probe, which takes {free}, or write MASTER_PORT={free} into its command."
+    return Finding("port", "warning", f"MASTER_PORT {wanted} is in use there", remedy)
 
 
 def _network(report: NodeReport, reports: list[NodeReport]) -> Finding:

@@ -8,6 +8,8 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,18 @@ def test_another_image_and_another_folder_are_laid_at_the_node_that_has_them(clu
     wrong = dict(bad(found[cluster.second]))
     assert "another folder" in wrong["paths"] and "no image" in wrong["image"]
     assert "paths" not in dict(bad(found[cluster.first]))
+
+
+def test_a_port_is_looked_for_where_rank_0_will_listen(cluster: Cluster) -> None:
+    cluster.configure()
+    program = "import socket; s = socket.create_server(('', 14535)); print('listens', flush=True); input()"
+    words = ["bash", str(AGENT), cluster.first, f'{sys.executable} -c "{program}"']
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+        assert listener.stdout is not None and listener.stdout.readline() == b"listens\n"
+        found = cluster.probe()
+        listener.communicate()
+    assert "MASTER_PORT 14535 is in use there" in dict(bad(found[cluster.first]))["port"]
+    assert found[cluster.first].port == 14536 and "port" not in dict(bad(found[cluster.second]))
 
 
 def test_a_node_cut_off_while_probing_is_named_and_holds_nobody(cluster: Cluster) -> None:

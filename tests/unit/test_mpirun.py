@@ -17,6 +17,7 @@ from backends.files import write_json
 from backends.launch.hostfile import FoundHostfile, hosts_of
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
+from backends.launch.outlook import look_ahead
 from backends.launch.placement import Placement, default_launcher, found_files, placed
 from backends.launch.ports import PortBook, choose, promised, unseen_port, with_master_port
 from backends.models.arguments import data_prefixes
@@ -232,6 +233,27 @@ def test_a_port_that_was_looked_for_on_another_machine_is_said(
     assert [problem.severity for problem in found] == (["warning"] if first else [])
     assert all(f"looked on {first}," in problem.message for problem in found)
     assert unseen_port(dataclasses.replace(plan, environment={}), "login") == []  # the demo's
+
+
+@pytest.mark.parametrize(("first", "port"), [("node2.elsewhere:8", "14535"), ("localhost:8", "14540")])
+def test_what_listens_here_does_not_matter_where_rank_0_is_elsewhere(
+    tmp_path: Path, first: str, port: str
+) -> None:
+    plan = with_master_port(
+        planned(hosts=(first,)),
+        Workspace(tmp_path),
+        lambda port: port >= 14540,
+        book=PortBook(tmp_path / "ports"),
+    )
+    assert plan.environment["MASTER_PORT"] == port
+
+
+def test_a_port_that_the_probe_chose_is_not_warned_of(workspace: Workspace) -> None:
+    plan = planned(hosts=("node2.elsewhere:8",))
+    fields = [problem.field for problem in look_ahead(plan, workspace).problems]
+    assert "MASTER_PORT" in fields
+    named = dataclasses.replace(plan, environment={"MASTER_PORT": "14541"})
+    assert "MASTER_PORT" not in [problem.field for problem in look_ahead(named, workspace).problems]
 
 
 def test_simultaneous_starts_never_share_a_port(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -335,6 +336,29 @@ def test_the_token_is_there_only_while_it_is_asked_for(tmp_path: Path) -> None:
     assert not Path(asking.token).exists()
 
 
+def test_a_port_in_use_where_rank_0_is_to_listen_is_said_with_the_next_one() -> None:
+    first, second = (
+        Asked(name, dataclasses.replace(GOOD, port=14537), "", "", 0.0, 1.0) for name in ("n1", "n2")
+    )
+    wanted = dataclasses.replace(EXPECTED, first="n1", port=14535)
+    found = judge([first, second], wanted)
+    [port] = [check for check in found[0].checks if check.name == "port"]
+    assert port.verdict == "warning" and "14535 is in use there" in port.evidence and "14537" in port.remedy
+    assert (found[0].port, found[1].port) == (14537, None)
+    assert all(check.name != "port" for check in found[1].checks), "rank 0 is on the first"
+    free = judge([first], dataclasses.replace(wanted, port=14537))[0]
+    assert [check.verdict for check in free.checks if check.name == "port"] == ["ok"]
+
+
+def test_a_node_says_which_port_is_free_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert (node_program.free_port(port) or 0) > port
+    assert node_program.free_port(65536) is None
+
+
 # Before a launch.
 
 
@@ -342,7 +366,7 @@ def answers_of(monkeypatch: pytest.MonkeyPatch, *verdicts: NodeVerdict) -> list[
     """A probe that finds `verdicts`; whom it was asked about."""
     asked: list[list[str]] = []
 
-    def probed(site: Site, nodes: Nodes) -> Iterator[list[NodeVerdict]]:
+    def probed(site: Site, nodes: Nodes, port: int | None) -> Iterator[list[NodeVerdict]]:
         asked.append([host.word for host in nodes.hosts])
         yield list(verdicts)
 
@@ -362,6 +386,8 @@ def test_nothing_is_started_where_a_node_would_stop_it(
     assert caught.value.remedy == "Copy it." and asked == [["n1:8", "n2"]]
     slow = NodeVerdict("n2", (Finding("clock", "warning", "3 s slow", "chrony"),), 1.0)
     answers_of(monkeypatch, good, slow)
-    check_nodes(plan, Workspace(tmp_path))
+    assert check_nodes(plan, Workspace(tmp_path)) == plan
+    answers_of(monkeypatch, dataclasses.replace(good, port=14541), slow)
+    assert check_nodes(plan, Workspace(tmp_path)).environment["MASTER_PORT"] == "14541"
     with pytest.raises(UserError, match="has no nodes to ask"):
         check_nodes(dataclasses.replace(plan, launcher="slurm"), Workspace(tmp_path))

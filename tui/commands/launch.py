@@ -99,7 +99,7 @@ def command(
         print_dry_run(plan, workspace, as_json=as_json, gpus=gpus)
     else:
         if probe_first:
-            check_nodes(plan, workspace)
+            plan = check_nodes(plan, workspace)
         launch(plan, workspace, as_json=as_json, gpus=gpus)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
+from backends.launch.ports import MASTER_PORT, with_master_port
 from backends.nodes.allreduce import tried
 from backends.nodes.survey import LIMIT, named_nodes, nodes_of, own_allocation, probe
 from backends.nodes.verdicts import NodeVerdict
@@ -77,18 +79,28 @@ def command(
     return 3 if check and any(f.verdict in ("warning", "failed") for f in findings) else 0
 
 
-def check_nodes(plan: RunPlan, workspace: Workspace) -> None:
-    """Ask the nodes that `plan` names, else those that mpirun takes. Raises UserError when one would stop the run."""
+def check_nodes(plan: RunPlan, workspace: Workspace) -> RunPlan:
+    """Ask the nodes that `plan` names, else those that mpirun takes. `plan` with a MASTER_PORT that is free on the first.
+
+    Raises UserError when a node would stop the run.
+    """
     if plan.launcher != "mpirun":
         raise UserError(f"The launcher {plan.launcher} has no nodes to ask.", "Leave --probe out.", status=2)
     site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
     nodes = named_nodes(plan.hosts) if plan.hosts else own_allocation(site)
-    *_, verdicts = probe(site, nodes)
+    chosen = with_master_port(plan, workspace).environment.get(MASTER_PORT, "")
+    *_, verdicts = probe(site, nodes, port=int(chosen) if chosen.isdigit() else None)
     findings = [verdict.finding for verdict in verdicts]
     if any(finding.verdict != "ok" for finding in findings):
         click.echo(table(verdicts), err=True)
     if bad := next((finding for finding in findings if finding.verdict == "failed"), None):
         raise UserError(f"Nothing was started: {bad.name} would stop it. {bad.evidence}", bad.remedy)
+    port = verdicts[0].port if verdicts else None
+    return (
+        plan
+        if port is None
+        else dataclasses.replace(plan, environment={**plan.environment, MASTER_PORT: str(port)})
+    )
 
 
 def table(verdicts: list[NodeVerdict]) -> str:
