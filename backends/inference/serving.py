@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from backends.errors import UserError
 from backends.files import real
@@ -17,16 +16,15 @@ from backends.models import model_flags
 from backends.models.arguments import merge_arguments
 from backends.runs.checkpoints import (
     ITERATION,
-    MODEL,
     Iteration,
     describe,
     folder_name,
-    iteration_of,
     read_tracker,
 )
 from backends.runs.judgement import pinned_folder
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.planning import make_branch, save_folder_of, writer_of
+from backends.runs.stored_values import arguments_file
 from backends.runs.torch_archive import stored_arguments
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace
@@ -136,17 +134,9 @@ def _model_of(parent: RunPlan | None, save: Path, iteration: int | None) -> tupl
         return (
             ("server", model_flags.of_run(parent.arguments)) if parent.trainer == "megatron" else ("demo", ())
         )
-    stored = stored_in(save, iteration if iteration is not None else read_tracker(save).iteration)
+    wanted = iteration if iteration is not None else read_tracker(save).iteration
+    file = arguments_file(save / folder_name(wanted)) if wanted is not None else None
+    stored = stored_arguments(file) if file is not None else None
     if stored is None or model_flags.is_demo(stored):
         return "demo", ()  # the demo's, or none that can be read, which its server says in words
     return "server", model_flags.of_checkpoint(stored)
-
-
-def stored_in(save: Path, iteration: Iteration | None) -> dict[str, Any] | None:
-    """The arguments inside a checkpoint: of its first shard, or of a distributed checkpoint's common part."""
-    if iteration is None:
-        return None
-    folder = save / folder_name(iteration)
-    shards = sorted(folder.glob(f"mp_rank_*/{MODEL}")) if iteration_of(folder) is not None else []
-    file = shards[0] if shards else folder / "common.pt"
-    return stored_arguments(file) if file.is_file() else None

@@ -63,6 +63,23 @@ def test_attention_without_fused_kernels_keeps_its_scores() -> None:
     assert estimate(read_configuration(selective, 8)).memory.activation == pytest.approx(fused)
 
 
+def test_context_parallelism_shares_out_the_activations() -> None:
+    """Megatron's own print leaves it out, so the branch cannot tell."""
+    alone = estimate(read_configuration(RECIPE, 8)).memory
+    shared = estimate(read_configuration([*RECIPE, "--context-parallel-size", "2"], 8)).memory
+    assert shared.activation == pytest.approx(alone.activation / 2)
+
+
+def test_an_interleaved_pipeline_holds_more_micro_batches() -> None:
+    """1 + (p - 1) / (p v) times the activations, for p stages in v pieces each (section 5 of arXiv:2205.05198)."""
+    split = [*RECIPE, "--num-layers", "32", "--pipeline-model-parallel-size", "4"]
+    plain = estimate(read_configuration(split, 8)).memory
+    pieces = [*split, "--num-layers-per-virtual-pipeline-stage", "4"]
+    assert estimate(read_configuration(pieces, 8)).memory.activation == pytest.approx(
+        plain.activation * 1.375
+    )
+
+
 def test_tokens_epochs_disk_and_time() -> None:
     training = estimate(
         read_configuration(RECIPE, 8),

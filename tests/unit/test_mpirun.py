@@ -119,6 +119,9 @@ def test_several_nodes_are_named_and_get_the_variables(workspace: Workspace) -> 
     plan = planned(hosts=("n1:8", "n2:8"), processes=16, environment={"MASTER_PORT": "14540"})
     argv = mpirun(root=True).command(plan, workspace).argv
     assert argv[argv.index("--host") + 1] == "n1:8,n2:8"
+    assert argv[argv.index("--map-by") + 1] == "slot", (
+        "a rank takes GPU rank mod GPUs: those of a node follow each other"
+    )
     carried = [argv[place + 1] for place, word in enumerate(argv) if word == "-x"]
     assert carried == ["MDK_RUN", "MASTER_ADDR", "MASTER_PORT"]
     assert mpirun().command(plan, workspace).env["MASTER_ADDR"] == "n1"
@@ -278,6 +281,24 @@ def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:
     path.write_text("n1 slots=8\nn2 --evil\n")
     with pytest.raises(UserError, match="line 2: '--evil' is not understood"):
         hosts_of(FoundHostfile("asked for", path, path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("processes", "severity", "words"),
+    [
+        (17, "error", "17 processes, but the nodes have 16 slots."),
+        (16, None, ""),
+        (9, None, ""),
+        (8, "warning", "others stay idle"),
+    ],
+)
+def test_processes_fill_the_nodes_and_no_more(
+    workspace: Workspace, clone: Path, processes: int, severity: str | None, words: str
+) -> None:
+    plan = planned(hosts=("n1:8", "n2:8"), processes=processes)
+    found = [problem for problem in mpirun().check(plan, workspace) if problem.field == "hosts"]
+    assert [problem.severity for problem in found] == ([severity] if severity else [])
+    assert all(words in problem.message for problem in found)
 
 
 def test_files_are_found_from_where_the_user_is_and_from_the_clone(workspace: Workspace, clone: Path) -> None:
