@@ -32,7 +32,8 @@ def command_text(actions: Sequence[Action]) -> str:
 
 
 def read_commands(text: str, folder: Path) -> list[Action]:
-    """The commands in `text`, from `folder` on. Raises UserError, with the number of the line that cannot be read."""
+    """The commands in `text`, from `folder` on. Raises UserError, with the number of the line that cannot be read, and for
+    a text without one."""
     actions: list[Action] = []
     title = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -47,6 +48,8 @@ def read_commands(text: str, folder: Path) -> list[Action]:
             continue
         actions.append(_action(words, title or words[0], folder, number))
         title = ""
+    if not actions:
+        raise UserError("There is no command.", NO_SHELL)
     return actions
 
 

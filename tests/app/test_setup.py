@@ -29,9 +29,10 @@ from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
 from tui.commands.app import running_steps
 from tui.screens import setup_options
-from tui.screens.commands_question import CommandsQuestion, EditCommands
+from tui.screens.commands_question import CommandsQuestion
 from tui.screens.details import Details
 from tui.screens.doctor import DoctorScreen
+from tui.screens.edit_command import EditCommand
 from tui.screens.setup import SetupScreen
 from tui.screens.setup_options import OPTIONS, SetupOptions
 from tui.widgets.listing import Listing
@@ -315,15 +316,18 @@ async def test_commands_are_edited_before_they_run(tmp_path: Path) -> None:
         await looked(pilot)
         await pilot.press("end", "e")
         await pilot.pause()
-        assert isinstance(app.screen, EditCommands)
+        assert isinstance(app.screen, EditCommand)
         field = app.screen.query_one(TextArea)
         before = field.text
         field.text = f"{before} | less"
-        await pilot.press("ctrl+r")
+        await pilot.press("ctrl+j")
         await pilot.pause()
         assert "only a shell knows" in text(app)
         field.text = before.replace("patching", "edited")
-        await pilot.press("ctrl+r")
+        await pilot.press("ctrl+j")
+        await pilot.pause()
+        assert isinstance(app.screen, CommandsQuestion) and "edited" in text(app)
+        await pilot.press("enter")
         await until(pilot, lambda: phase(folder) == "finished", "the end")
     assert "edited" in folder.log.read_text()
     assert app.failures == []

@@ -1,18 +1,16 @@
-"""Before something long, large or final: what it means and the commands, word for word; and a field to edit them."""
+"""Before something long, large or final: what it means and the commands, word for word."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Static, TextArea
+from textual.widgets import Static
 
-from backends.errors import UserError
-from backends.setup.command_text import command_text, read_commands
+from backends.setup.command_text import command_text
 from backends.setup.step import Action
 from backends.text import clean
 from tui.screens.dialog import Dialog
@@ -48,38 +46,3 @@ class CommandsQuestion(Dialog[bool]):
 
     def action_copy(self) -> None:
         copy(self.app, self._commands)
-
-
-class EditCommands(Dialog[list[Action] | None]):
-    """The commands as text that may be changed; returns those to run, or None."""
-
-    READS = False
-    DEFAULT_CSS = """
-    EditCommands > #box { width: 96%; max-width: 96%; height: 80%; padding: 0; }
-    EditCommands TextArea, EditCommands TextArea:focus { border: none; height: 1fr; background: $surface; }
-    EditCommands #refusal { color: $text-error; height: auto; padding: 0 1; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "run", "run it", id="edit.run", tooltip="Run the commands as they are now", priority=True),
-        Binding("escape", "leave", "leave it", key_display="esc", id="edit.leave", tooltip="Run nothing", priority=True),
-    ]  # fmt: skip
-
-    def __init__(self, title: str, actions: Sequence[Action], folder: Path) -> None:
-        super().__init__(f"{title}: a line is a command; there is no shell")
-        self._text = clean(command_text(actions))
-        self._folder = folder
-
-    def content(self) -> Iterable[Widget]:
-        field = TextArea(self._text, soft_wrap=True, highlight_cursor_line=False)
-        field.cursor_blink = False
-        yield field
-        yield Static("", id="refusal", markup=False)
-
-    def action_run(self) -> None:
-        try:
-            self.dismiss(read_commands(self.query_one(TextArea).text, self._folder))
-        except UserError as error:
-            self.query_one("#refusal", Static).update(Text(clean(str(error))))
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

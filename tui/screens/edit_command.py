@@ -1,4 +1,4 @@
-"""The command, to be changed by hand before it runs."""
+"""A command, several, or a batch script, to be changed by hand before they run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ class EditCommand(Dialog[str | None]):
         Binding("escape", "dismiss(None)", "leave", key_display="esc", id="edit.leave", tooltip="Change nothing", priority=True),
     ]  # fmt: skip
 
-    def __init__(self, text: str, check: Callable[[str], object]) -> None:
-        super().__init__("the command, word for word")
+    def __init__(
+        self, text: str, check: Callable[[str], object], title: str = "the command, word for word"
+    ) -> None:
+        super().__init__(title)
         self._text = text
         self._check = check
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 
 from backends.errors import UserError
-from backends.setup.command_text import command_text
+from backends.setup.command_text import command_text, read_commands
 from backends.setup.data_step import corpus_path, whole_check
 from backends.setup.job import cancel_job, job_folder, start_job
 from backends.setup.jsonl import preview
@@ -37,7 +37,7 @@ class SetupScreen(StepsScreen):
     WHERE = "Set-up"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,r", "run_step", "run", id="setup.run", tooltip="Run the commands that are shown; what is long or large is asked about first"),
-        Binding("e", "edit", "edit", id="setup.edit", tooltip="Change the commands, then run them", show=False),
+        Binding("e", "edit", "edit", id="setup.edit", tooltip="Change the commands; they are shown again before they run", show=False),
         Binding("y", "copy", "copy", id="setup.copy", tooltip="Copy the commands, or what was printed", show=False),
         Binding("v", "verify", "verify", id="setup.verify", tooltip="Look again at all steps"),
         Binding("ctrl+c", "cancel", "cancel", id="setup.cancel", tooltip="End the step that runs", show=False),
@@ -100,18 +100,21 @@ class SetupScreen(StepsScreen):
         )
 
     def action_edit(self) -> None:
-        from tui.screens.commands_question import EditCommands
+        from tui.screens.edit_command import EditCommand
 
         step, standing = self.marked, self._standings.get(self.marked.name)
         if standing is None or not standing.actions or self._phase(step.name) == "running":
             self.mdk.tell("There is no command to edit at this moment.", warning=True)
             return
+        read = partial(read_commands, folder=self.workspace.root)
+        weight = standing.weight
 
-        def edited(actions: list[Action] | None) -> None:
-            if actions:
-                self._start(step, actions)
+        def edited(text: str | None) -> None:
+            if text is not None:
+                self._ask(step, f"Run {step.title} as edited?", weight, read(text))
 
-        self.app.push_screen(EditCommands(step.title, standing.actions, self.workspace.root), edited)
+        title = f"{step.title}: a line is a command; there is no shell"
+        self.app.push_screen(EditCommand(clean(command_text(standing.actions)), read, title), edited)
 
     def action_cancel(self) -> None:
         from tui.screens.commands_question import CommandsQuestion
