@@ -71,7 +71,7 @@ def _phase_of(exit: Exit) -> LogPhase | None:
     reason = exit.reason
     if exit.status or exit.signal or "missing-checkpoint" in reason:
         return "failed"
-    if any(word in reason for word in ("SIGTERM", "signal", "erminat", "CANCELLED")):
+    if any(word in reason for word in ("SIGTERM", "signal", "erminat", "CANCELLED", "job killed", "TERM_")):
         return "stopped"
     return (
         "finished"

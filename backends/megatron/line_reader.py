@@ -28,24 +28,28 @@ from backends.megatron.timers import TimerReader
 from backends.megatron.triggers import may_mean_something
 
 FAILED_RANK = re.compile(r"noticed that process rank (\d{1,7}) |^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
-# (words of Slurm, what they mean, what to do); the last is what it means without any of them
+CANCELLING = re.compile("CANCELLED|PBS: job killed|TERM_RUNLIMIT")
+# (words of a scheduler, what they mean, what to do); the last is what it means without any of them
 CANCELLED = (
-    (
-        "TIME LIMIT",
-        "Slurm ended the job: its time was up.",
-        "Resume it; ask for more --time, or save and end before by --exit-duration-in-mins.",
+    *(
+        (
+            words,
+            "The scheduler ended the job: its time was up.",
+            "Resume it; ask for more time, or save and end before by --exit-duration-in-mins.",
+        )
+        for words in ("TIME LIMIT", "walltime", "TERM_RUNLIMIT")
     ),
     (
         "PREEMPTION",
-        "Slurm took the nodes away for another job.",
+        "The scheduler took the nodes away for another job.",
         "Resume it; sbatch --requeue with --signal and --exit-signal-handler lets it save first.",
     ),
     (
         "NODE FAILURE",
-        "Slurm lost a node of the job.",
+        "The scheduler lost a node of the job.",
         "Resume it without that node (--exclude); its administrators know more.",
     ),
-    ("", "Slurm ended the job because somebody cancelled it.", "Resume it when it is wanted again."),
+    ("", "The scheduler ended the job: somebody cancelled it.", "Resume it when it is wanted again."),
 )
 RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
@@ -203,8 +207,8 @@ class LineReader:
             case Milestone(name="done") | Checkpoint(action="saved") | Memory(iteration=int()) | Parameters():
                 if not isinstance(event, Parameters) or "total" in event.values:
                     self._trained_at = self._trained_at or event.line
-            case Exit() if "CANCELLED" in event.reason:
-                return [event, _cancelled(event)]
+            case Exit() if CANCELLING.search(event.reason):
+                return [event, *self._noticed(_cancelled(event))]  # of the job and of its step: once
             case Exit() if self._failed_rank is not None:
                 rank, self._failed_rank = self._failed_rank, None
                 return [Exit(event.line, rank, event.reason, event.status, event.signal)]
@@ -250,7 +254,7 @@ def _random_weights(line: int, rank: int | None, load: str, save: str) -> Alert:
 
 
 def _cancelled(end: Exit) -> Alert:
-    """Why Slurm ended the job, where it says so."""
+    """Why the scheduler ended the job, where it says so."""
     message, remedy = next(said for words, *said in CANCELLED if words in end.reason)
     return Alert(end.line, end.rank, "cancelled", message, remedy)
 

@@ -207,6 +207,8 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("Exit code:", r"^\s*Exit code:\s+(?P<status>\d{1,9})\s*$", _exit_code),
     ("Exited with exit code", r"srun: error: .*: tasks? [\d,-]+: Exited with exit code (?P<status>\d{1,9})", _exit_code),
     ("Terminated", r"srun: (?:error: .*: tasks? [\d,-]+: Terminated|Force Terminated job .*)", _exited),
+    ("PBS: job killed", r"=>> PBS: job killed: .*", _exited),
+    ("TERM_RUNLIMIT", r"TERM_RUNLIMIT: .*", _exited),
     ("CANCELLED AT", r"slurmstepd: error: \*\*\* (?:JOB|STEP) .* CANCELLED AT .*", _exited),
     ("exitcode ", r"^\s*exitcode\s*: (?P<code>-?\d{1,9}) \(pid.*", _torchrun),
     ("destroy_process_group() was not called before program exit", r"destroy_process_group\(\)", _ending),

@@ -26,6 +26,8 @@ LINES = [
     ("arguments", "pretrain_gpt.py: error: unrecognized arguments: --use-foo"),
     ("gpu-kernel", "[AITER] asm_fmha_fwd.cpp:142 fail to call hipModuleLaunchKernel(kernel) ---> [HIP error](invalid resource handle)"),
     ("rank-killed", "E1130 11:12:13.418000 4711 torch/x/api.py:869] failed (exitcode: -11) local_rank: 3 (pid: 4714) of binary: python"),
+    ("rank-killed", "['/usr/bin/python', '-u', 'pretrain_gpt.py', '--local_rank=0'] exits with return code = -9"),
+    ("rank-failed", "['/usr/bin/python', '-u', 'pretrain_gpt.py', '--local_rank=0'] exits with return code = 1"),
     ("rank-killed", "  traceback : Signal 9 (SIGKILL) received by PID 4711"),
     ("rank-killed", "srun: error: gpu07: tasks 0-7: Killed"),
     ("rank-killed", "/var/spool/slurmd/job4711/slurm_script: line 88: 12345 Killed                  python pretrain_gpt.py"),
@@ -77,6 +79,7 @@ LINES = [
     ("rank-failed", "prterun detected that one or more processes exited with non-zero status,"),
 ]  # fmt: skip
 
+SLURM = "slurmstepd: error: *** JOB 4711 ON gpu07 CANCELLED AT 2025-02-11T04:17:01"
 # What is an error only as the end of a traceback.
 RAISED = [
     ("missing-module", "ModuleNotFoundError: No module named 'apex'"),
@@ -266,17 +269,22 @@ def test_errors_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "word"),
+    ("line", "word"),
     [
-        (" DUE TO TIME LIMIT", "time"),
-        (" DUE TO PREEMPTION", "another job"),
-        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node"),
-        ("", "somebody"),
+        (SLURM + " DUE TO TIME LIMIT ***", "time"),
+        (SLURM + " DUE TO PREEMPTION ***", "another job"),
+        (SLURM + " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", "node"),
+        (SLURM + " ***", "somebody"),
+        ("=>> PBS: job killed: walltime 3612 exceeded limit 3600", "time"),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "time"),
     ],
 )
-def test_slurm_says_why_it_ends_a_job(why: str, word: str) -> None:
-    line = f"slurmstepd: error: *** JOB 4711 ON gpu07 CANCELLED AT 2025-02-11T04:17:01{why} ***\n"
-    assert word in one(line, "alert")["message"]
+def test_schedulers_say_why_they_end_a_job(line: str, word: str) -> None:
+    events = parse(line + "\n")
+    (row,) = rows(events, "alert")
+    record = Record()
+    record.apply(events)
+    assert word in row["message"] and diagnose(record).phase == "stopped"
 
 
 def test_what_slurm_says_at_the_end() -> None:
@@ -296,3 +304,11 @@ def test_the_interruption_that_the_terminal_echoes_is_an_end_and_no_hanging() ->
     record.apply(parse(iteration_line(1) + text))
     found = diagnose(record)
     assert (found.phase, found.hanging) == ("failed", False)
+
+
+def test_the_end_of_a_job_and_of_its_step_is_one_alert() -> None:
+    lines = [
+        SLURM + " DUE TO TIME LIMIT ***",
+        SLURM.replace("JOB 4711", "STEP 4711.0") + " DUE TO TIME LIMIT ***",
+    ]
+    assert len(rows(parse("\n".join(lines) + "\n"), "alert")) == 1
