@@ -47,6 +47,7 @@ PREFIX = re.compile(
     )""",
     re.VERBOSE,
 )
+STACKED = 16  # prefixes before one line, at most
 NUMBERED = re.compile(rb"(?:\d+\.\d+s\t)? *\d+\t")  # cat -n, notebooks; before tabs are expanded
 MAY_HAVE_PREFIX = frozenset(f"[(> |-{string.digits}{string.ascii_letters}")
 QUIET = re.compile(
@@ -57,7 +58,9 @@ QUIET = re.compile(
 def strip_prefixes(text: str) -> tuple[str, int | None]:
     """(`text` without what launchers and loggers put before it, the rank they named). Prefixes may stack."""
     rank: int | None = None
-    while text and text[0] in MAY_HAVE_PREFIX:
+    for _ in range(STACKED):
+        if not text or text[0] not in MAY_HAVE_PREFIX:
+            break
         match = PREFIX.match(text)
         if match is None:
             break

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeGuard, TypeVar
 
-from backends.megatron.alerts import SKIPPED, is_loss
+from backends.megatron.alerts import LM_LOSS, SKIPPED, is_loss, is_main_loss
 from backends.megatron.events import (
     Alert,
     Argument,
@@ -182,11 +182,18 @@ class Record:
         """Names of numbers, in the order of their first appearance."""
         return list(self._names)
 
+    def name_here(self, metric: str) -> str:
+        """`metric` as this log calls it: forks print the loss that is trained for as `lm_loss`, `loss`, …"""
+        if metric != LM_LOSS or metric in self._names:
+            return metric
+        return next(filter(is_main_loss, self._names), metric)
+
     def prepare(self, metric: str) -> bool:
         """Do a slice, of a few ms, of what the first `curves` of a metric needs; whether more is left.
 
         Call it until it says False, and let go of the lock in between: a long log is a tenth of a second of work.
         """
+        metric = self.name_here(metric)
         series = [segment.series[metric] for segment in self.segments if metric in segment.series]
         return any(one.prepare(SLICE) for one in series)
 
@@ -203,11 +210,12 @@ class Record:
 
         With x "time" the xs are s since the epoch, with "tokens" tokens; segments without time stamps are left out then.
         """
+        name = self.name_here(metric)
         low = -math.inf if start is None else start
         high = math.inf if stop is None else stop
         found: list[Curve] = []
         for segment in self.segments:
-            series = segment.series.get(metric)
+            series = segment.series.get(name)
             if series is None or segment.last < low or segment.first > high:
                 continue
             curve = series.curve(low, high, buckets)

@@ -110,7 +110,7 @@ def figures(record: Record) -> dict[str, Figure]:
         return {
             "phase": diagnose(record).phase,
             "iteration": record.iteration,
-            "loss": _number(record.last.get(LOSS)),
+            "loss": _number(record.last.get(record.name_here(LOSS))),
             "lowest loss": min(lowest, default=None),
             "validation loss": _validation(record, test=False),
             "test loss": _validation(record, test=True),

@@ -250,3 +250,13 @@ def test_parameters_are_counted_where_one_rank_holds_them_all(text: str, count: 
     record = Record()
     record.apply(Parser().feed(text.encode()))
     assert record.parameter_count == count
+
+
+@pytest.mark.parametrize("name", ["lm_loss", "lm-loss", "loss", "reduced_train_loss"])
+def test_the_loss_of_a_fork_is_found_by_the_usual_name(name: str) -> None:
+    record = Record()
+    text = "".join(f" iteration {i}/10 | z_loss: 9.0 | {name}: {i}.5 | loss scale: 1.0 |\n" for i in (1, 2))
+    record.apply(Parser().feed(text.encode()))
+    (curve,) = record.curves("lm loss", buckets=10)
+    assert list(curve.xs) == [1, 2] and curve.lows[0] == 1.5 and record.name_here("lm loss") == name
+    assert not record.prepare("lm loss") and record.curves("grad norm", buckets=10) == []
