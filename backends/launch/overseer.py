@@ -33,7 +33,7 @@ UNKILLABLE = (
     "Its job has ended, but KILL does not end what it left ({pids}): a driver or a disk hangs; see dmesg."
 )
 HUNG = "It hung and was ended on request, without saving."
-HANGS = "It hangs: nothing has followed an error for {minutes} min; its ranks hold their GPUs until it is ended. {error}"
+HANGS = "It hangs: nothing has followed an error, and its ranks hold their GPUs until it is ended. {error}"
 GUARDS = {
     "train": "It was to resume, but its log says that it starts from random weights: stopped before it could save.",
     "serve": "Its log says that no checkpoint was loaded: answers would come from random weights.",
@@ -232,8 +232,8 @@ class Overseer:
             address=None if unsure else signs.address,
             iteration=signs.loaded_iteration if self._plan.kind == "serve" else signs.iteration,
             train_iters=signs.train_iters,
-            reason=self._reason or (unsure if signs.address else None),
-            note=self._job.note or self._hangs(now),
+            reason=self._reason or (unsure if signs.address else None) or self._hangs(now),
+            note=self._job.note,
             stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
             signs=dataclasses.replace(signs),
         )
@@ -242,7 +242,7 @@ class Overseer:
         """That it does, in words."""
         quiet = now - self._grew
         error = hanging(self._signs, quiet) if self._stop is None and not self._job.waits else None
-        return HANGS.format(minutes=round(quiet / 60), error=error) if error is not None else None
+        return HANGS.format(error=error) if error is not None else None
 
     def _saved_since_stop(self) -> int | None:
         signs = self._signs

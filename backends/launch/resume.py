@@ -68,13 +68,19 @@ def start_resumption(
             f"{wanted} is no dated folder, and a branch has one.", "Leave --save and --load as they were."
         )
     branch = claim_dated_folder(wanted.parents[1], moment_of(f"{wanted.parent.name}/{wanted.name}"))
-    make_branch(source.save, source.iteration, branch)
     try:
+        make_branch(source.save, source.iteration, branch)
         plan = dataclasses.replace(plan.moved(plan.save, str(branch)), load=str(branch), save=str(branch))
         return start(plan, workspace, program=program)
     except UserError:
         _take_away(branch, folder_name(source.iteration))
         raise
+    except OSError as error:
+        _take_away(branch, folder_name(source.iteration))
+        raise UserError(
+            f"The branch {branch} cannot be made: {error.strerror}.",
+            "It is a link to the checkpoint and a tracker file: its disk must take both.",
+        ) from None
 
 
 def call_off_automatic(workspace: Workspace, save: Path) -> None:
@@ -90,7 +96,8 @@ def call_off_automatic(workspace: Workspace, save: Path) -> None:
 
 def _take_away(branch: Path, link: str) -> None:
     """What `make_branch` made; anything else in the folder keeps it."""
+    for name in (link, TRACKER):
+        with contextlib.suppress(OSError):
+            (branch / name).unlink()
     with contextlib.suppress(OSError):
-        (branch / link).unlink()
-        (branch / TRACKER).unlink()
         branch.rmdir()

@@ -97,7 +97,10 @@ def observe(
                 state.phase, orphaned=True, note=f"Its supervisor on {state.machine.host} is silent."
             )
         return Observation("lost", note=f"No sign of life from {state.machine.host} for {round(age)} s.")
-    if state.machine.boot_id == here.boot_id:
+    if state.machine.boot_id != here.boot_id:
+        if age <= STALE_HEARTBEAT:
+            return Observation(state.phase)  # no machine starts so fast: it is another one of the same name
+    else:
         if alive(state.supervisor):
             stale = f"state.json is {round(age)} s old: can it be written?" if age > STALE_HEARTBEAT else None
             return Observation(state.phase, note=stale)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.files import real
+from backends.files import real, write_atomic
 from backends.models.arguments import EXIT_SIGNAL, int_of, merge_arguments, without, words_of
 from backends.runs.catalog import trained
 from backends.runs.checkpoints import (
@@ -128,12 +128,14 @@ def _go_on(
 def make_branch(save: Path, iteration: int, branch: Path) -> None:
     """Fill the empty folder `branch`: a link to the checkpoint and a tracker file of its own. `save` is not touched.
 
-    The link is relative: it also holds where an image sees the base at another path.
+    The link is relative: it also holds where an image sees the base at another path. Raises OSError.
     """
     name = folder_name(iteration)
     target = os.path.relpath(real(save / name), real(branch))
-    (branch / TRACKER).write_text(str(iteration))
     (branch / name).symlink_to(target, target_is_directory=True)
+    write_atomic(
+        branch / TRACKER, str(iteration)
+    )  # last, as Megatron-LM does: it says that the rest is there
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:

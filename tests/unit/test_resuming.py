@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from datetime import datetime
@@ -15,7 +17,7 @@ from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import problems
 from backends.launch.image import bound_folders
-from backends.launch.resume import resume_problems
+from backends.launch.resume import resume_problems, start_resumption
 from backends.models.arguments import value_of
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import create_run_folder
@@ -218,3 +220,27 @@ def test_without_readable_arguments_the_log_or_the_plan_is_compared(workspace: W
 def test_differences_are_plain_values(workspace: Workspace) -> None:
     words = json.loads(json.dumps([d.as_json() for d in longer(workspace).differences]))
     assert all(d.keys() == {"flag", "stored", "planned", "verdict", "message", "remedy"} for d in words)
+
+
+def test_a_branch_on_a_disk_that_takes_no_links_is_refused_and_leaves_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    before = sorted(save_of(workspace).parent.iterdir())
+    with pytest.raises(UserError, match="cannot be made: Operation not permitted"):
+        start_resumption(longer(workspace, None, 4), workspace)
+    assert sorted(save_of(workspace).parent.iterdir()) == before
+
+
+def test_a_link_to_a_branch_of_a_branch_leads_to_the_checkpoint_itself(workspace: Workspace) -> None:
+    save, base = save_of(workspace), workspace.root / "other/2026-11-30"
+    first, second = base / "05-00-00", base / "06-00-00"
+    for branch, origin in ((first, save), (second, first)):
+        branch.mkdir(parents=True)
+        make_branch(origin, 4, branch)
+    shutil.rmtree(first)
+    assert (second / "iter_0000004").samefile(save / "iter_0000004")
+    assert find_source(workspace, second, None).iteration == 4

@@ -209,10 +209,18 @@ def test_state_survives_its_file(tmp_path: Path) -> None:
             dataclasses.replace(LIVE, machine=Machine("here", "before")),
             True,
             True,
-            1000,
+            1100,
             "lost",
             True,
         ),  # rebooted
+        (
+            dataclasses.replace(LIVE, machine=Machine("here", "before")),
+            False,
+            False,
+            1030,
+            "running",
+            False,
+        ),  # a twin: another machine, or container, of the same name
     ],
 )
 def test_how_a_run_does(

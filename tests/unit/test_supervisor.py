@@ -11,7 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 from scripted_jobs import (
     PROGRAM,
     TRAINER,
+    Scripted,
     clean_up,
     scripted,
     start_scripted,
@@ -29,14 +31,15 @@ from scripted_jobs import (
 
 from backends.errors import UserError
 from backends.files import write_json
+from backends.launch import overseer
 from backends.launch.adoption import looked_after
 from backends.launch.ending import stop_run
 from backends.launch.start import start, start_supervisor
 from backends.runs.catalog import describe, run_folders, runs
 from backends.runs.folder import RunFolder, create_run_folder
-from backends.runs.processes import Machine, is_alive, marked_processes
+from backends.runs.processes import Machine, Process, is_alive, marked_processes, this_machine
 from backends.runs.resuming import check_idle
-from backends.runs.state import RunState
+from backends.runs.state import JobExit, RunState
 from backends.workspace import Workspace
 
 STARTER = """
@@ -408,3 +411,46 @@ def test_the_mark_of_an_outer_run_is_not_inherited(workspace: Workspace) -> None
         state.job and state.job.pid,
         state.leader and state.leader.pid,
     }
+
+
+class Wedged:
+    """What a job has left hangs in the kernel until `until` holds: KILL is taken, and nothing happens."""
+
+    main: Process | None = None
+    leader: Process | None = None
+    waits = False
+    note: str | None = None
+
+    def __init__(self, until: Callable[[], bool]) -> None:
+        self._until, self.told = until, set[int]()
+
+    def lives(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> None: ...
+
+    def exit(self) -> JobExit | None:
+        return JobExit(None, 9)
+
+    def processes(self) -> list[Process]:
+        return [] if self._until() else [Process(4242, 1, 1)]
+
+    def ask_to_save(self) -> None: ...
+
+    def signal_all(self, number: int) -> None:
+        self.told.add(number)
+
+
+def test_what_not_even_kill_ends_is_said_while_it_lasts(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overseer, "SWEEP_LIMIT", 0.01)
+    folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 5))
+    write_json(folder.plan_file, scripted(TRAINER).as_json())
+    first = RunState(phase="running", machine=this_machine(), heartbeat=time.time())
+    job = Wedged(lambda: "KILL does not end what it left (4242)" in (state_of(folder).note or ""))
+    folder.write_state(first)
+    state_file = overseer.StateFile(folder, first, print)
+    overseer.Overseer(folder, folder.plan(), Scripted(), job, state_file).run()
+    assert {signal.SIGTERM, signal.SIGKILL} <= job.told
+    assert (state_of(folder).phase, state_of(folder).note) == ("failed", None)
