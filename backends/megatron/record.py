@@ -6,8 +6,8 @@ import math
 import statistics
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeGuard, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias, TypeVar
 
 from backends.megatron.alerts import LM_LOSS, SKIPPED, is_loss, is_main_loss
 from backends.megatron.events import (
@@ -26,7 +26,7 @@ from backends.megatron.events import (
     Validation,
     Value,
 )
-from backends.megatron.segment import Segment
+from backends.megatron.segment import Segment, all_numbers, without_skipped
 from backends.megatron.series import Curve, Series
 
 Axis: TypeAlias = Literal["iteration", "time", "tokens"]
@@ -99,7 +99,7 @@ class Record:
                 continue
             iterations = batch.iterations
             if skipped is not None and is_loss(name) and 0.0 in column:
-                iterations, column = _without_skipped(iterations, column, skipped)
+                iterations, column = without_skipped(iterations, column, skipped)
             if room_for(name, self._names) and column:
                 self._names.setdefault(name)
                 segment.series.setdefault(name, Series()).extend(iterations, column)
@@ -289,11 +289,6 @@ class Record:
         return left * (ms / 1000 + pause)
 
 
-def all_numbers(column: Sequence[Value]) -> TypeGuard[Sequence[float]]:
-    """Whether nothing in `column` is text. (Only a list can hold text.)"""
-    return not isinstance(column, list) or not any(isinstance(value, str) for value in column)
-
-
 def room_for(name: Key, names: Mapping[Key, object]) -> bool:
     return name in names or len(names) < NAMES
 
@@ -301,11 +296,3 @@ def room_for(name: Key, names: Mapping[Key, object]) -> bool:
 def _put(names: dict[Key, Kept], name: Key, value: Kept) -> None:
     if room_for(name, names):
         names[name] = value
-
-
-def _without_skipped(
-    iterations: Sequence[int], losses: Sequence[float], skipped: Sequence[Value]
-) -> tuple[list[int], list[float]]:
-    """The rows whose loss is a mean of something: 0.17 and later print 0 where every step was skipped."""
-    rows = [i for i, loss in enumerate(losses) if loss != 0.0 or not skipped[i]]
-    return [iterations[i] for i in rows], [losses[i] for i in rows]

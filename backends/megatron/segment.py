@@ -7,7 +7,9 @@ import datetime
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
+from backends.megatron.events import Value
 from backends.megatron.series import Series
 
 ANCHOR_ROWS = 64  # one time stamp in so many rows is kept; between them time runs evenly
@@ -100,3 +102,16 @@ class Segment:
         if wall is None or self._timed_rows < 1:
             return 0.0
         return max(0.0, wall - self._timed_ms / self._timed_rows / 1000)
+
+
+def all_numbers(column: Sequence[Value]) -> TypeGuard[Sequence[float]]:
+    """Whether nothing in `column` is text. (Only a list can hold text.)"""
+    return not isinstance(column, list) or not any(isinstance(value, str) for value in column)
+
+
+def without_skipped(
+    iterations: Sequence[int], losses: Sequence[float], skipped: Sequence[Value]
+) -> tuple[list[int], list[float]]:
+    """The rows whose loss is a mean of something: 0.17 and later print 0 where every step was skipped."""
+    rows = [i for i, loss in enumerate(losses) if loss != 0.0 or not skipped[i]]
+    return [iterations[i] for i in rows], [losses[i] for i in rows]
