@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from fake_runs import FAILED, FINISHED, SERVER, TRAINING, WORKSPACE, listing, se
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
+from waiting import until_seen
 
 from backends.errors import UserError
 from backends.runs.watching import SeenRun
@@ -50,20 +50,10 @@ async def settled(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    """Until it holds. A key press alone waits for nothing when other processes have the CPU: Textual then takes this
-    one for idle, and the screen that a digit led to has no field yet that could have the focus."""
-    for _ in range(1000):
-        if holds():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError(f"not reached in {pilot.app.screen}: {screen_text(cast('MdkApp', pilot.app))}")
-
-
 async def at(pilot: Pilot[Any], place: str) -> None:
     """Until that screen is there, with its focus where it begins."""
     app = cast("MdkApp", pilot.app)
-    await until(pilot, lambda: app.current_mode == place and app.screen.is_mounted and app.focused)
+    await until_seen(pilot, lambda: app.current_mode == place and app.screen.is_mounted and app.focused)
 
 
 CALM = Appearance(calm=True)
@@ -88,7 +78,7 @@ async def test_digits_lead_to_places_and_esc_leads_back(tmp_path: Path) -> None:
             await at(pilot, place.name)
             if isinstance(app.focused, Input | TextArea):
                 await pilot.press("escape")
-                await until(pilot, lambda: app.focused is None)
+                await until_seen(pilot, lambda: app.focused is None)
     assert app.failures == []
 
 
@@ -115,10 +105,10 @@ async def test_digits_are_text_in_a_text_field() -> None:
         await pilot.press("5")
         await at(pilot, "prompt")
         await pilot.press("1", "q", "?")
-        await until(pilot, lambda: app.screen.query_one(TextArea).text == "1q?")
+        await until_seen(pilot, lambda: app.screen.query_one(TextArea).text == "1q?")
         assert app.current_mode == "prompt"
         await pilot.press("escape")
-        await until(pilot, lambda: app.focused is None)
+        await until_seen(pilot, lambda: app.focused is None)
         await pilot.press("1")
         await at(pilot, "home")
 
@@ -283,10 +273,7 @@ async def test_a_screen_that_fails_is_replaced_and_made_anew(monkeypatch: pytest
         await settled(pilot)
         failed = app.screen
         app.runs = (FAILED,)
-        for _ in range(500):  # a pilot would wait for the screen that is about to fail
-            if isinstance(app.screen, FailureScreen):
-                break
-            await asyncio.sleep(0.01)
+        await until_seen(pilot, lambda: isinstance(app.screen, FailureScreen))
         await pilot.pause()
         text = screen_text(app)
         assert "This screen failed" in text and "no luck [/x]" in text
@@ -306,10 +293,7 @@ async def test_a_thread_that_fails_is_told_in_a_window_that_can_be_copied() -> N
     app = MdkApp(WORKSPACE, Appearance(calm=True), watch=failing)
     async with app.run_test(size=(100, 40), notifications=True) as pilot:
         await settled(pilot)
-        for _ in range(100):
-            if isinstance(app.screen, Details):
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: isinstance(app.screen, Details))
         assert "RuntimeError: the disk [/x] is gone" in str(app.screen.query_one(Static).render())
         await pilot.press("y", "escape")
         await pilot.pause()

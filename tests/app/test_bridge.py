@@ -13,7 +13,7 @@ from tui.bridge import Bridge
 
 async def until(app: App[None], pause: Callable[..., object], met: Callable[[], bool]) -> None:
     """Let the event loop run until `met`; a test that waits for ever fails by its own count."""
-    for _ in range(500):
+    for _ in range(10_000):
         if met():
             return
         await pause(0.01)  # type: ignore[misc]

@@ -12,6 +12,7 @@ from lineages import three_runs
 from log_lines import iterations
 from textual.app import App
 from textual.pilot import Pilot
+from waiting import until_seen
 
 from backends.runs.side_by_side import Subject, subjects
 from backends.workspace import Workspace
@@ -44,11 +45,7 @@ class CompareApp(App[None]):
 
 
 async def settled(pilot: Pilot[Any], met: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if met():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came")
+    await until_seen(pilot, met)
 
 
 @pytest.fixture

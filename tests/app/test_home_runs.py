@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fake_runs import FAILED, FINISHED, SERVER, TRAINING, WORKSPACE, listing, seen
 from textual.pilot import Pilot
+from waiting import until_seen
 
 from backends.errors import UserError
 from backends.runs.folder import RunFolder
@@ -37,11 +38,10 @@ def application(*runs: SeenRun, ascii_only: bool = False) -> MdkApp:
 
 
 async def settled(pilot: Pilot[Any]) -> None:
-    for _ in range(500):
-        lists = pilot.app.screen.query(Listing)
-        if pilot.app.runs is not None and all(one.marked for one in lists):  # type: ignore[attr-defined]
-            break
-        await pilot.pause(0.01)
+    app = cast("MdkApp", pilot.app)
+    await until_seen(
+        pilot, lambda: app.runs is not None and all(one.marked for one in app.screen.query(Listing))
+    )
     await pilot.pause()
     await pilot.pause()
 
@@ -197,18 +197,12 @@ async def confirmed(key: str, *keys: str, runs: tuple[SeenRun, ...], started: li
     async with app.run_test(size=(100, 40), notifications=True) as pilot:
         await settled(pilot)
         await pilot.press(key)
-        for _ in range(500):
-            if isinstance(app.screen, Confirm | Details | StopScreen):
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: isinstance(app.screen, Confirm | Details | StopScreen))
         text = "\n".join(
             "".join(part.text for part in strip) for strip in app.screen._compositor.render_strips()
         )
         await pilot.press(*keys)
-        for _ in range(500):
-            if started or "enter" not in keys:
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: started or "enter" not in keys)
         await pilot.pause()
     assert app.failures == []
     return text
@@ -267,10 +261,7 @@ async def test_stopping_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
         await pilot.press("6")
         await settled(pilot)
         await pilot.press("S")
-        for _ in range(500):
-            if isinstance(app.screen, StopScreen):
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: isinstance(app.screen, StopScreen))
         assert asked == []
         await pilot.press("s")
         await pilot.pause()

@@ -13,6 +13,7 @@ import pytest
 from checkpoint_trees import torch_checkpoint
 from fake_runs import listing
 from textual.widgets import Static, TextArea
+from waiting import until_seen
 
 from backends.errors import UserError
 from backends.files import write_json
@@ -57,14 +58,14 @@ def news(data: bytes, *, reset: bool = False) -> News:
 def test_a_flood_is_one_entry_and_a_few_notices_are_none() -> None:
     model = MonitorModel(None)
     model.take(news(FLOOD * 900))
-    assert model.look() == []
+    assert [entry.line for entry in model.look()] == [0], "no line of training has come, and that is all"
     before = model.version[2]
     model.take(news(FLOOD * 12_288))
-    (entry,) = model.look()
+    _, entry = model.look()
     assert "12,288 times" in entry.message and entry.severity == "warning" and entry.line == 1
     assert model.version[2] != before, "the panel is drawn again"
     model.take(news(b"another log\n", reset=True))
-    assert model.look() == []
+    assert [entry.line for entry in model.look()] == [0]
 
 
 def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
@@ -104,15 +105,9 @@ async def test_a_key_asks_before_it_does(tmp_path: Path) -> None:
     folder.log.write_bytes(FLOOD * 3000)
     app = MdkApp(workspace, Appearance(calm=True), Opening("monitor", folder), watch=listing())
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        for _ in range(1000):
-            if app.screen.check_action("again", ()):
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: app.screen.check_action("again", ()))
         await pilot.press("R")
-        for _ in range(1000):
-            if isinstance(app.screen, Confirm):
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: isinstance(app.screen, Confirm))
         assert "--now && sh" in " ".join(str(static.content) for static in app.screen.query(Static)).replace(
             "\n", " "
         )
@@ -132,10 +127,7 @@ async def test_a_command_that_is_proposed_is_edited_before_it_starts(tmp_path: P
         area = app.screen.query_one(TextArea)
         area.text = area.text.replace("--num-layers 2", "--num-layers 7")
         await pilot.press("ctrl+j")
-        for _ in range(1000):
-            if "--num-layers 7" in question.prospect.command:
-                break
-            await pilot.pause(0.01)
+        await until_seen(pilot, lambda: "--num-layers 7" in question.prospect.command)
         await pilot.pause()
         shown = " ".join(str(static.content) for static in question.query(Static)).replace("\n", " ")
         assert "--num-layers 7" in shown and "edited by hand" in shown

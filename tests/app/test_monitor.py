@@ -17,6 +17,7 @@ from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
+from waiting import until_seen
 
 from backends.files import write_json
 from backends.inference.samples import Sample, append
@@ -64,12 +65,10 @@ class MonitorApp(App[None]):
 async def read(pilot: Pilot[Any]) -> None:
     """Until the log has been read to its present end."""
     monitor = pilot.app.monitor  # type: ignore[attr-defined]
-    for _ in range(1000):
-        if monitor.model is not None and monitor.model.news is not None and monitor.model.news.caught_up:
-            break
-        await pilot.pause(0.01)
-    else:
-        raise AssertionError("the log was never read")
+    await until_seen(
+        pilot,
+        lambda: monitor.model is not None and monitor.model.news is not None and monitor.model.news.caught_up,
+    )
     await pilot.pause()
 
 
@@ -383,11 +382,7 @@ def run_folder(workspace: Path, log: str, **state: Any) -> RunFolder:
 
 
 async def settled(pilot: Pilot[Any], met: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if met():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came")
+    await until_seen(pilot, met)
 
 
 async def test_a_run_shows_its_name_and_how_it_ended(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from fake_runs import listing
 from textual.pilot import Pilot
 from textual.widgets import TextArea
+from waiting import until_seen
 
 from backends.errors import UserError
 from backends.launch.hostfile import FoundHostfile, parse
@@ -67,14 +68,6 @@ def to_end(app: MdkApp) -> None:
     area.move_cursor(area.document.end)
 
 
-async def until(pilot: Pilot[Any], holds: Callable[[], object]) -> None:
-    for _ in range(500):
-        if holds():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("waited in vain")
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "hosts").write_text(TEXT)
@@ -97,7 +90,7 @@ def probing(monkeypatch: pytest.MonkeyPatch, *steps: list[NodeVerdict]) -> list[
 async def test_each_line_has_its_trouble_beside_it(root: Path) -> None:
     app = application(root)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await until(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
         lines = shown(app, "#beside").split("\n")
         assert lines[0].strip() == "" and lines[1].strip() == "✓ 10.0.0.1   8 slots"
         assert "name is not known here" in lines[2]
@@ -110,10 +103,10 @@ async def test_lines_and_their_trouble_scroll_together(root: Path) -> None:
     (root / "hosts").write_text("".join(f"n{at} slots=8\n" for at in range(60)) + "bad slot=1\n")
     app = application(root)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await until(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
         await pilot.press("e")
         to_end(app)
-        await until(pilot, lambda: "not understood" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "not understood" in shown(app, "#beside"))
         area = app.screen.query_one(TextArea)
         at = next(y for y, line in enumerate(shown(app, "#beside").split("\n")) if "not understood" in line)
         assert area.document.get_line(int(area.scroll_y) + at) == "bad slot=1"
@@ -122,16 +115,16 @@ async def test_lines_and_their_trouble_scroll_together(root: Path) -> None:
 async def test_an_edit_is_judged_while_typing_and_written_with_the_old_one_kept(root: Path) -> None:
     app = application(root)
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(pilot, lambda: app.screen.query_one(TextArea).text == TEXT)
+        await until_seen(pilot, lambda: app.screen.query_one(TextArea).text == TEXT)
         await pilot.press("e")
         to_end(app)
         await pilot.press(*"node4 slots=0")
-        await until(pilot, lambda: "whole number" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "whole number" in shown(app, "#beside"))
         assert "changed: ctrl+s writes" in shown(app, "#heading")
         assert (root / "hosts").read_text() == TEXT, "nothing is written before it is asked for"
         await pilot.press("backspace", "8", "ctrl+s")
-        await until(pilot, lambda: (root / "hosts").read_text() == f"{TEXT}node4 slots=8\n")
-        await until(pilot, lambda: "changed" not in shown(app, "#heading"))
+        await until_seen(pilot, lambda: (root / "hosts").read_text() == f"{TEXT}node4 slots=8\n")
+        await until_seen(pilot, lambda: "changed" not in shown(app, "#heading"))
         assert (root / "hosts.previous").read_text() == TEXT
         await pilot.press("escape", "1")
         assert app.current_mode == "home", "out of the field digits lead on"
@@ -141,10 +134,10 @@ async def test_an_edit_is_judged_while_typing_and_written_with_the_old_one_kept(
 async def test_a_workspace_without_a_hostfile_gets_one_of_its_own(tmp_path: Path) -> None:
     app = application(tmp_path)
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        await until(pilot, lambda: "no hostfile" in shown(app, "#heading"))
+        await until_seen(pilot, lambda: "no hostfile" in shown(app, "#heading"))
         await pilot.press("e", *"n1 slots=8", "ctrl+s")
-        await until(pilot, (tmp_path / "mdk.toml").exists)
-        await until(pilot, lambda: "named in mdk.toml" in shown(app, "#heading"))
+        await until_seen(pilot, (tmp_path / "mdk.toml").exists)
+        await until_seen(pilot, lambda: "named in mdk.toml" in shown(app, "#heading"))
     assert (tmp_path / "hostfile.txt").read_text() == "n1 slots=8\n"
 
 
@@ -155,9 +148,9 @@ async def test_a_probe_names_the_bad_node_with_its_remedy(
     asked = probing(monkeypatch, [GOOD], [GOOD, OLD])
     app = application(root)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await until(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
         await pilot.press("p")
-        await until(pilot, lambda: "another image" in shown(app, "#nodes"))
+        await until_seen(pilot, lambda: "another image" in shown(app, "#nodes"))
         assert asked == [["node1", "node2"]]
         await pilot.press("down")
         details = shown(app, "#details")
@@ -172,7 +165,7 @@ async def test_a_probe_that_cannot_be_made_says_why(root: Path, monkeypatch: pyt
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await pilot.pause()
         await pilot.press("p")
-        await until(pilot, lambda: isinstance(app.screen, Details))
+        await until_seen(pilot, lambda: isinstance(app.screen, Details))
         await pilot.press("escape")
         assert "p" in app.screen.active_bindings, "it can be asked again"
     assert app.failures == []
@@ -205,9 +198,9 @@ def test_nodes(snap_compare: Any, size: tuple[int, int], monkeypatch: pytest.Mon
     app = application(root)
 
     async def before(pilot: Pilot[Any]) -> None:
-        await until(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
         await pilot.press("p")
-        await until(pilot, lambda: "another image" in shown(app, "#nodes"))
+        await until_seen(pilot, lambda: "another image" in shown(app, "#nodes"))
         await pilot.press("down")
         await pilot.pause()
 
@@ -223,9 +216,9 @@ async def test_an_all_reduce_is_tried_after_the_probe_and_stands_below_it(
     monkeypatch.setattr(allreduce, "tried", lambda *_: finding)
     app = application(root)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await until(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
+        await until_seen(pilot, lambda: "10.0.0.1" in shown(app, "#beside"))
         await pilot.press("a")
-        await until(pilot, lambda: "90.0 GB/s [/x]" in shown(app, "#nodes"))
+        await until_seen(pilot, lambda: "90.0 GB/s [/x]" in shown(app, "#nodes"))
         await pilot.press("down")
         assert "Look at node1." in shown(app, "#details")
     assert app.failures == []

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until_seen
 
 from backends.tracking.web_server import running
 from backends.workspace import Workspace
@@ -42,10 +43,7 @@ async def test_the_window_tells_the_way_and_the_pages_outlive_the_application(
     app = MdkApp(workspace)
     async with app.run_test() as pilot:
         stop_pages(app)
-        for _ in range(600):
-            if not running(workspace, "mlflow"):
-                break
-            await pilot.pause(0.05)
+        await until_seen(pilot, lambda: not running(workspace, "mlflow"))
     assert running(workspace, "mlflow") == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from fake_setup import FakePrograms, FakeStep, fake_site
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
+from waiting import until_seen
 
 import tui.app
 from backends.errors import UserError
@@ -86,12 +86,7 @@ def application(
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str) -> None:
-    for _ in range(600):
-        if holds():
-            break
-        await asyncio.sleep(0.01)
-    else:
-        pytest.fail(f"never: {what}")
+    await until_seen(pilot, holds, what)
     await pilot.pause()
     await pilot.pause()
 

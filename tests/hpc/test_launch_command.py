@@ -6,19 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LIMIT, until
 
 from backends.runs.catalog import describe
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 
 pytestmark = pytest.mark.hpc
-LIMIT = 120.0  # s
 MODEL = ("--num-layers", "1", "--train-iters", "4", "--log-interval", "1", "--eval-iters", "0")
 
 
@@ -50,10 +49,7 @@ class Terminal:
     def finished(self, info: dict[str, Any]) -> RunFolder:
         folder = RunFolder(Path(info["path"]))
         self.started.append(folder)
-        deadline = time.monotonic() + LIMIT
-        while not describe(folder).over:
-            assert time.monotonic() < deadline, f"not within {LIMIT:g} s: the end"
-            time.sleep(0.05)
+        until(lambda: describe(folder).over, "the end")
         return folder
 
 

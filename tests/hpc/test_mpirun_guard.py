@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from backends.files import write_json
 from backends.launch.start import start_supervisor
@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.hpc,
     pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
 ]
-LIMIT = 90.0  # s for a container to start, to train a little, to end
 WORDS = ("--num-layers", "1", "--hidden-size", "16", "--seq-length", "16", "--max-position-embeddings", "16",
          "--micro-batch-size", "1", "--global-batch-size", "2", "--train-iters", "100000", "--log-interval", "1",
          "--save-interval", "100000", "--eval-iters", "0", "--exit-signal-handler")  # fmt: skip
@@ -51,10 +50,7 @@ def test_the_guard_ends_all_ranks_before_they_save(
     unchecked: RunFolder, tmp_path: Path, hpc_environment: dict[str, str]
 ) -> None:
     start_supervisor(unchecked, Workspace(tmp_path), hpc_environment)
-    deadline = time.monotonic() + LIMIT
-    while not describe(unchecked).over:
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: the end"
-        time.sleep(0.05)
+    until(lambda: describe(unchecked).over, "the end")
     info, log = describe(unchecked), unchecked.log.read_text()
     assert "will start from random" in log and "saving checkpoint" not in log
     assert info.phase == "failed" and info.reason and "random weights" in info.reason

@@ -8,11 +8,11 @@ import importlib.util
 import os
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from backends.launch.ending import stop_run
 from backends.launch.start import start
@@ -28,16 +28,8 @@ pytestmark = [
     pytest.mark.hpc,
     pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
 ]
-LIMIT = 90.0  # s for a container to start, to train a little, to end
 BEGUN = "[before the start of training step]"
 LOSS = re.compile(r"lm loss: (\S+)")
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
 
 
 class Jobs:

@@ -7,13 +7,13 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from example_script import example
+from waiting import until
 
 from backends.launch.ending import stop_run
 from backends.launch.start import start
@@ -25,7 +25,6 @@ from backends.runs.processes import marked_processes
 from backends.workspace import Workspace
 
 pytestmark = pytest.mark.hpc
-LIMIT = 60.0  # s
 FLAGS = ("--num-layers", "2", "--hidden-size", "64", "--num-attention-heads", "4", "--seq-length", "64",
          "--max-position-embeddings", "64", "--micro-batch-size", "1", "--global-batch-size", "2", "--lr", "1e-3",
          "--train-iters", "100000", "--save-interval", "1000", "--mock-data", "--fp16")  # fmt: skip
@@ -60,13 +59,6 @@ if rank == 0:
 """
 
 
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     """With as much of a clone as the launcher and the script need."""
@@ -76,7 +68,7 @@ def workspace(tmp_path: Path) -> Workspace:
     script.write_text(example())
     patch = resource_folder("patches") / "pretrain_7b_mpi.patch"
     subprocess.run(
-        ["patch", "-l", str(script), "-i", str(patch)], check=True, capture_output=True, timeout=20
+        ["patch", "-l", str(script), "-i", str(patch)], check=True, capture_output=True, timeout=120
     )
     (workspace.megatron / "gpt2").mkdir()
     for name in ("vocab.json", "merges.txt"):

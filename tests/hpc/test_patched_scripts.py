@@ -41,7 +41,7 @@ def script(tmp_path: Path) -> Path:
     path = tmp_path / "train_gpt3_7b_mpi.sh"
     path.write_text(example())
     patch = resource_folder("patches") / "pretrain_7b_mpi.patch"
-    subprocess.run(["patch", "-l", str(path), "-i", str(patch)], check=True, capture_output=True, timeout=20)
+    subprocess.run(["patch", "-l", str(path), "-i", str(patch)], check=True, capture_output=True, timeout=120)
     os.mkfifo(tmp_path / "all-saved")
     stand_in = tmp_path / "python"
     stand_in.write_text(STAND_IN)

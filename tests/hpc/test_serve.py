@@ -9,12 +9,12 @@ import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from waiting import LIMIT, until
 
 from backends.errors import UserError
 from backends.files import write_json
@@ -39,17 +39,9 @@ pytestmark = [
     pytest.mark.hpc,
     pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
 ]
-LIMIT = 120.0  # s for a container to start, to train a little, to end
 SMALL = ("--micro-batch-size", "2", "--global-batch-size", "4", "--num-layers", "1", "--train-iters", "60",
          "--save-interval", "20", "--log-interval", "10", "--eval-iters", "0")  # fmt: skip
 SETTINGS = '[samples]\nprompts = ["The ", "Return "]\ntokens = 8\n[mlflow]\nenabled = false\n'
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
 
 
 def marked(folder: RunFolder) -> list[int]:

@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from backends.errors import UserError
 from backends.programs import RealPrograms
@@ -25,7 +25,6 @@ from backends.setup.step import Action, Choices, Site
 from backends.workspace import Workspace
 
 pytestmark = pytest.mark.hpc
-LIMIT = 120.0  # s
 IDENTITY = {
     "GIT_AUTHOR_NAME": "a",
     "GIT_AUTHOR_EMAIL": "a@b",
@@ -91,13 +90,6 @@ def build(site: Site, tmp_path: Path, command: Sequence[str] = ()) -> str:
     finally:
         print((tmp_path / "printed").read_text())
     return (tmp_path / "printed").read_text()
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
 
 
 # From clone to patches.

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from namespace_nodes import AGENT
-from several_nodes import LIMIT, Cluster, bad, log, marked, trained, until
+from several_nodes import Cluster, bad, log, marked, trained
+from waiting import LIMIT, until
 
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement, placed
@@ -92,10 +93,10 @@ def test_a_node_that_is_silent_is_named_after_its_own_time_limit(cluster: Cluste
     cluster.configure(way=("plm_ssh_agent", str(silent)))
     answered: list[list[str]] = []
     verdicts: list[NodeVerdict] = []
-    for verdicts in probe(cluster.site, cluster.nodes, 20.0):
+    for verdicts in probe(cluster.site, cluster.nodes, 40.0):
         answered.append([verdict.name for verdict in verdicts if verdict.reached])
     assert answered == [[cluster.first], [cluster.first]], "the one does not wait for the other"
-    assert verdicts[1].finding.evidence == "No answer within 20 s."
+    assert verdicts[1].finding.evidence == "No answer within 40 s."
 
 
 def test_all_ranks_add_up_over_both_nodes_in_the_image(cluster: Cluster, cpu_image: Path) -> None:

@@ -10,12 +10,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from namespace_nodes import NamespaceNodes
+from waiting import until
 
 from backends.errors import UserError
 from backends.launch.adoption import looked_after
@@ -36,7 +36,6 @@ pytestmark = [
     pytest.mark.hpc,
     pytest.mark.skipif(importlib.util.find_spec("autograd") is None, reason="the demo needs autograd"),
 ]
-LIMIT = 90.0  # s
 CONTROLLER_PORTS = 20000  # and the number of the cluster: below those that the kernel gives to clients
 SLURM_PROGRAMS = ("ip", "nsenter", "munged", "slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
 CONFIGURATION = """\
@@ -66,13 +65,6 @@ NodeName={first} NodeHostname={first} CPUs={cpus}
 NodeName={second} NodeHostname={second} CPUs={cpus}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
 
 
 def require_slurm() -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from namespace_nodes import NamespaceNodes
-from several_nodes import Cluster, bad, log, marked, trained, until
+from several_nodes import Cluster, bad, log, marked, trained
+from waiting import until
 
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement, placed

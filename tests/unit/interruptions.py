@@ -160,7 +160,7 @@ class Chain:
         """Returns in the instant in which one more save begins."""
         with folder.log.open("rb") as log:
             log.seek(0, 2)
-            wait_for(lambda: b"saving checkpoint at" in log.read() or None, 30)
+            wait_for(lambda: b"saving checkpoint at" in log.read() or None)
 
     def _state(self, folder: RunFolder) -> RunState:
         return wait_for(lambda: s if (s := folder.state()) and s.job and s.supervisor else None)
@@ -212,7 +212,7 @@ class Chain:
             info = looked_after(folder, self.workspace)
             return info if info.over and not info.orphaned else None
 
-        return wait_for(look, 60)
+        return wait_for(look)
 
     def check_checkpoints(self, folder: RunFolder) -> None:
         """Every save that was completed is there, whole, and the tracker names the newest, or one newer still."""

@@ -56,7 +56,7 @@ class MlflowServer:
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
         """What its database holds, read beside it."""
-        connection = sqlite3.connect(f"file:{self.folder}/server.db?mode=ro", uri=True, timeout=30.0)
+        connection = sqlite3.connect(f"file:{self.folder}/server.db?mode=ro", uri=True, timeout=120.0)
         with contextlib.closing(connection):
             return list(connection.execute(query))
 

@@ -50,7 +50,7 @@ class Prompting:
         return "".join(part.text for part in self.screen.query_one(name).render_line(0))
 
     async def until(self, pilot: Pilot[Any], true: Callable[[], bool]) -> None:
-        for _ in range(1000):
+        for _ in range(10_000):
             if true():
                 return
             await pilot.pause(0.01)

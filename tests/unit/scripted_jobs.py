@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from waiting import LIMIT
+
 from backends.launch.commands import LAUNCHERS
 from backends.launch.launcher import Command
 from backends.launch.start import start
@@ -83,7 +85,7 @@ def start_scripted(
     return start(scripted(program, kind, load), workspace, program=PROGRAM)
 
 
-def wait_for(what: Callable[[], T | None], seconds: float = 20.0) -> T:
+def wait_for(what: Callable[[], T | None], seconds: float = LIMIT) -> T:
     """What `what` returns as soon as it is true; fails the test when that takes longer than `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := what()):

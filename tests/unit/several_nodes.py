@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from namespace_nodes import AGENT, NamespaceNodes
+from waiting import until
 
 from backends.nodes.survey import Nodes, nodes_of, probe
 from backends.nodes.verdicts import NodeVerdict
@@ -18,15 +18,6 @@ from backends.runs.processes import marked_processes
 from backends.settings import read_settings
 from backends.setup.step import Site
 from backends.workspace import Workspace
-
-LIMIT = 90.0  # s
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclasses.dataclass

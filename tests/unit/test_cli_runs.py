@@ -80,7 +80,7 @@ class Terminal:
             now = self.json("status", run)
             return now if (now[key] in values if values else now[key] is not None) else None
 
-        return wait_for(look, 40)
+        return wait_for(look)
 
 
 @pytest.fixture

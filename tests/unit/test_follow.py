@@ -18,7 +18,7 @@ from backends.megatron.folding import MOST
 from backends.megatron.follow import BytesSource, FileSource, Follower, PipeSource, Update
 from backends.megatron.sources import LogSource
 
-PATIENCE = 20.0  # s
+PATIENCE = 180.0  # s
 
 
 class Watching:

@@ -312,7 +312,7 @@ async def test_the_screen_follows_the_file_and_turns_to_the_next_prompt(tmp_path
     async with app.run_test(size=(80, 24)) as pilot:
 
         async def until(words: str) -> None:
-            for _ in range(500):
+            for _ in range(10_000):
                 if words in str(app.screen.query_one(Static).render()):
                     return
                 await pilot.pause(0.01)

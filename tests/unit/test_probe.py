@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from backends.errors import UserError
 from backends.nodes import node_program
@@ -171,7 +172,7 @@ def test_sh_and_python_see_the_same(tmp_path: Path, size: int) -> None:
     for environment in ({"PATH": os.environ["PATH"]}, without_python(tmp_path / "bin")):
         done = subprocess.run(
             words(image, tmp_path, tmp_path / "nothing"),
-            env=environment, capture_output=True, text=True, timeout=30, check=False,
+            env=environment, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert ("mdk-say end" in done.stdout) == (environment["PATH"] == str(tmp_path / "bin"))
         report = read_report(done.stdout.splitlines())
@@ -211,25 +212,25 @@ def question(name: str, program: str) -> Question:
     return Question(name, (sys.executable, "-c", program), Path("/"), dict(os.environ))
 
 
-ANSWERS = "print('mdk-clock', __import__('time').time() + 5, flush=True); print('mdk-node {\"host\": \"n\"}', flush=True)"
-HANGS = "__import__('time').sleep(60)"
+ANSWERS = "print('mdk-clock', __import__('time').time() + 1000, flush=True); print('mdk-node {\"host\": \"n\"}', flush=True)"
+HANGS = "__import__('time').sleep(1000)"
 
 
 def test_a_dead_node_holds_nobody_and_leaves_no_process() -> None:
     began = time.monotonic()
     names = ["dead", "a", "b"]
     programs = [HANGS, ANSWERS, ANSWERS]
-    answers = list(ask_all([question(n, p) for n, p in zip(names, programs, strict=True)], 2.0, together=2))
+    answers = list(ask_all([question(n, p) for n, p in zip(names, programs, strict=True)], 10.0, together=2))
     assert [answer.name for answer in answers][-1] == "dead"
-    assert answers[-1].failure == "No answer within 2 s." and "ssh dead true" in answers[-1].remedy
-    assert time.monotonic() - began < 10
+    assert answers[-1].failure == "No answer within 10 s." and "ssh dead true" in answers[-1].remedy
+    assert time.monotonic() - began < 200
     ahead = answers[0].ahead
-    assert ahead is not None and 4 < ahead < 5.1
+    assert ahead is not None and 900 < ahead < 1000.1
 
 
 def test_an_mpirun_that_hangs_after_the_answer_is_not_waited_for() -> None:
-    answer = ask(question("n", f"{ANSWERS}; {HANGS}"), 30.0)
-    assert answer.report is not None and answer.seconds < 10
+    answer = ask(question("n", f"{ANSWERS}; {HANGS}"), 200.0)
+    assert answer.report is not None and answer.seconds < 150
 
 
 def test_what_the_command_left_behind_is_ended(tmp_path: Path) -> None:
@@ -238,11 +239,8 @@ def test_what_the_command_left_behind_is_ended(tmp_path: Path) -> None:
         f"import os, subprocess, sys; open({str(note)!r}, 'w').write(os.environ['MDK_RUN']); "
         f"subprocess.Popen([sys.executable, '-c', {HANGS!r}], stdout=subprocess.DEVNULL, start_new_session=True); {ANSWERS}"
     )
-    assert ask(question("n", program), 30.0).report is not None
-    deadline = time.monotonic() + 10
-    while marked_processes(note.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert ask(question("n", program), 200.0).report is not None
+    until(lambda: not marked_processes(note.read_text()), "its end")
 
 
 def test_no_mpirun_at_all_is_said() -> None:

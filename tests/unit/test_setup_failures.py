@@ -229,9 +229,9 @@ def test_a_program_that_hangs_costs_its_time_limit_and_tells_what_it_said(
 ) -> None:
     monkeypatch.setattr(programs, "END_LIMIT", 0.2)
     began = time.monotonic()
-    answer = RealPrograms(ENVIRONMENT).ask(["bash", "-c", f"{stubborn}echo said; exec sleep 60"], timeout=0.3)
-    assert (answer.status, answer.stdout, answer.stderr) == (None, "said\n", "no answer within 0.3 s")
-    assert time.monotonic() - began < 20
+    answer = RealPrograms(ENVIRONMENT).ask(["bash", "-c", f"{stubborn}echo said; exec sleep 1000"], timeout=3)
+    assert (answer.status, answer.stdout, answer.stderr) == (None, "said\n", "no answer within 3 s")
+    assert time.monotonic() - began < 100
 
 
 # Data.
@@ -357,7 +357,7 @@ def test_a_file_that_holds_half_of_a_patch_has_drifted(tmp_path: Path) -> None:
     hunks = patch_file(MLFLOW).read_text().split("\n@@")
     half = tmp_path / "half.patch"
     half.write_text("\n@@".join(hunks[:2]) + "\n")
-    subprocess.run(["patch", "-s", "-l", str(target), str(half)], check=True, timeout=20)
+    subprocess.run(["patch", "-s", "-l", str(target), str(half)], check=True, timeout=120)
     edited = target.read_text()
     assert state(here, MLFLOW) == "drifted"
     with pytest.raises(UserError, match="was edited"):

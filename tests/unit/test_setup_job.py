@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import LIMIT, until
 
 from backends.errors import UserError
 from backends.runs.processes import MARK, Machine, find_process
@@ -27,15 +27,6 @@ from backends.setup.job_watch import JobWatch, watch_jobs
 from backends.setup.standing import progress_words, with_job
 from backends.setup.step import Action, Finding
 from backends.workspace import Workspace
-
-LIMIT = 30.0  # s
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
-        time.sleep(0.02)
 
 
 def shell(title: str, program: str, folder: Path) -> Action:
@@ -173,7 +164,7 @@ def test_a_foreground_step_is_cancelled_as_by_ctrl_c(folder: JobFolder, tmp_path
         stdout=subprocess.DEVNULL,
     )
     until(lambda: phase(folder) == "running", "the start")
-    assert cancel_job(folder)
+    assert cancel_job(folder, LIMIT)
     assert foreground.wait(LIMIT) != 0
     assert phase(folder) == "cancelled"
 

@@ -218,7 +218,7 @@ class Batch:
 
 def ended(process: subprocess.Popen[str], number: int) -> str:
     process.send_signal(number)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     return out
 
 
@@ -256,7 +256,7 @@ def test_a_requeued_job_never_begins_anew_over_its_checkpoints(tmp_path: Path, t
         (tmp_path / "save/latest_checkpointed_iteration.txt").write_bytes(tracker)
     words = [BASH, str(tmp_path / "job.sh"), str(tmp_path)]
     done = subprocess.run(
-        words, env=batch.environment, capture_output=True, text=True, timeout=20, check=False
+        words, env=batch.environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1 and "would begin anew" in done.stderr and not batch.ready.exists()
     assert (batch.exit_file() or {})["exit_code"] == 1

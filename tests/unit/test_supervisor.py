@@ -338,7 +338,7 @@ def test_a_run_folder_that_is_removed_keeps_no_supervisor_for_ever(workspace: Wo
     first = wait_for_phase(folder, "running")
     shutil.rmtree(folder.path)
     let_it_end(workspace)
-    wait_for(lambda: not is_alive(first.supervisor), 40)
+    wait_for(lambda: not is_alive(first.supervisor))
     assert marked_processes(first.mark) == []
 
 

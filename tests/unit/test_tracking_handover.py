@@ -110,7 +110,7 @@ def test_a_server_that_hangs_delays_the_start_by_a_moment(tmp_path: Path):
         begun = time.monotonic()
         handed = with_mlflow_run(plan, folder, workspace, {"MLFLOW_TRACKING_URI": uri})
     assert handed.environment == LEFT_OUT
-    assert time.monotonic() - begun < 10.0
+    assert time.monotonic() - begun < 60.0
 
 
 @pytest.mark.parametrize(

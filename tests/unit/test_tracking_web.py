@@ -34,7 +34,7 @@ def test_one_is_started_used_again_and_stopped(tmp_path: Path):
     workspace = Workspace(tmp_path)
     server = started(workspace)
     try:
-        assert httpx.get(server.url, timeout=10.0).status_code == 200
+        assert httpx.get(server.url, timeout=120.0).status_code == 200
         assert started(workspace) == server
         other = started(workspace, "other runs")
         assert other.port != server.port
