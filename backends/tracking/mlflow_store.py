@@ -16,6 +16,16 @@ from backends.tracking.store import LINEAGE, PARENT, Opened, Status, StoreError,
 
 REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST"}
 MOST = 100  # parameters or tags in one call
+# Names of what requests, underneath MLflow, raises, the most telling first, and what that is in words.
+AWAY = {
+    "ConnectTimeoutError": "{} does not answer the call",
+    "ReadTimeoutError": "{} gives no answer",
+    "ConnectionRefusedError": "nothing listens at {}",
+    "ConnectionResetError": "{} closed the connection",
+    "RemoteDisconnected": "{} closed the connection",
+    "gaierror": "{} is not known by that name",
+    "ConnectionError": "{} cannot be reached",
+}
 # A server that does not answer costs one try; the retries are ours.
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
@@ -164,5 +174,16 @@ class MlflowStore:
             raise
         except Exception as error:
             code = str(getattr(error, "error_code", ""))
-            words = clean_line(str(error).strip().splitlines()[0] if str(error).strip() else repr(error), 300)
-            raise StoreError(words, refused=code in REFUSALS) from error
+            raise StoreError(_words(error, self._place), refused=code in REFUSALS) from error
+
+
+def _words(error: BaseException, place: Place) -> str:
+    """One line: MLflow's own of a network's failure is three, about the library's inside."""
+    kinds: set[str] = set()
+    cause: BaseException | None = error
+    while cause is not None:
+        kinds.add(type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    if words := next((words for kind, words in AWAY.items() if kind in kinds), None):
+        return words.format(place.shown)
+    return clean_line(str(error).strip().splitlines()[0] if str(error).strip() else repr(error), 300)

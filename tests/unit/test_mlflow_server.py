@@ -33,6 +33,7 @@ from backends.tracking.mlflow_store import MlflowStore
 from backends.tracking.place import Place
 from backends.tracking.points import LogPoints
 from backends.tracking.sending import Ending
+from backends.tracking.store import StoreError
 from backends.tracking.tracking_file import known_run_id
 from backends.workspace import Workspace
 from tui.cli import cli
@@ -154,6 +155,14 @@ def test_a_patched_trainer_is_given_the_run_that_the_companion_writes_to(
     assert (
         store.open(dataclasses.replace(subject.wanted, run_id="0" * 32)).run_id == run_id
     )  # one that was deleted
+
+
+def test_why_a_server_is_away_is_said_in_words():
+    pytest.importorskip("mlflow")
+    store = MlflowStore(Place("http://me:secret@127.0.0.1:9", "e"), {})
+    with pytest.raises(StoreError, match=r"^nothing listens at http://127\.0\.0\.1:9$") as caught:
+        store.look("0" * 32)
+    assert not caught.value.refused
 
 
 TRAINER = """
