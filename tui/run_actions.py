@@ -160,28 +160,17 @@ def ask_again(app: MdkApp, info: RunInfo) -> None:
 
 def demo_prospect(workspace: Workspace) -> Prospect:
     """The training of the preset tiny, with a text server that answers from its first checkpoint on."""
-    from tui.commands.demo import training
+    from datetime import datetime
 
-    plan = training(workspace, None, None)
+    from backends.inference.trained_and_served import start_both, tiny_plan
+
     return prospect_of(
         workspace,
-        plan,
+        tiny_plan(workspace.checkpoints, datetime.now()),
         "demo",
         shell_command(workspace, "demo"),
-        begin=lambda plan: start_demo(workspace, plan),
+        begin=lambda plan: start_both(workspace, plan),
     )
-
-
-def start_demo(workspace: Workspace, plan: RunPlan) -> RunFolder:
-    """Raises UserError."""
-    from backends.inference.serving import serve_plan
-    from backends.launch.start import start
-    from backends.runs.planning import free_port
-
-    run = start(plan, workspace)
-    save = Path(run.plan().save or "")  # as it was claimed: another run may have taken the second
-    start(serve_plan(workspace, save, port=free_port(), wait=True), workspace)
-    return run
 
 
 def propose(

@@ -8,17 +8,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_jobs import clean_up, wait_for
 
+from backends.inference.trained_and_served import start_both, tiny_plan
 from backends.runs.catalog import find_run, run_folders
 from backends.runs.checkpoints import read_tracker
 from backends.runs.processes import marked_processes
 from backends.workspace import Workspace
-from tui.commands.demo import start_both, training
 
 SMALL = ("--num-layers", "1", "--hidden-size", "16", "--seq-length", "16", "--max-position-embeddings", "16",
          "--micro-batch-size", "1", "--global-batch-size", "1", "--eval-iters", "1")  # fmt: skip
@@ -163,7 +164,9 @@ def test_the_demo_without_a_screen(terminal: Terminal) -> None:
 
 def test_behind_the_demo_s_screen_train_a_run_and_a_server_that_waits_for_it(terminal: Terminal) -> None:
     workspace = terminal.workspace
-    plan = dataclasses.replace(training(workspace, None, None), arguments=(*LONG, "--exit-signal-handler"))
+    plan = dataclasses.replace(
+        tiny_plan(workspace.checkpoints, datetime.now()), arguments=(*LONG, "--exit-signal-handler")
+    )
     train = start_both(workspace, plan)
     assert find_run(workspace, None) == train and len(list(run_folders(workspace))) == 2
     [server] = [folder for folder in run_folders(workspace) if folder != train]

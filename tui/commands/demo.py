@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -15,18 +15,16 @@ from backends.inference.megatron_api import MegatronClient
 from backends.inference.readiness import until_ready
 from backends.inference.request import Request, complete
 from backends.inference.serving import serve_plan
+from backends.inference.trained_and_served import start_both, tiny_plan
 from backends.launch.ending import stop_run
 from backends.launch.start import start
-from backends.models.arguments import int_of
-from backends.models.presets import TINY
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
-from backends.runs.folder import RunFolder, dated_name, moment_of
+from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import free_port, new_save_folder, train_plan
+from backends.runs.planning import free_port
 from backends.text import clean_line
 from backends.workspace import Workspace
-from tui.commands.run_text import now
 
 POLL = 0.2  # s
 READY_LIMIT = 60.0  # s for the text server to load and listen
@@ -45,7 +43,7 @@ TOKENS = 48
 @click.pass_obj
 def command(workspace: Workspace, iters: int | None, headless: bool, base: Path | None) -> int:
     """Train the preset tiny and serve it from its first checkpoint on. The runs outlive this terminal."""
-    plan = training(workspace, iters, base)
+    plan = tiny_plan(base or workspace.checkpoints, datetime.now(), iters)
     if headless:
         return _headless(workspace, plan)
     if not sys.stdout.isatty():
@@ -56,30 +54,6 @@ def command(workspace: Workspace, iters: int | None, headless: bool, base: Path 
 
     run_application(workspace, screen="monitor", run=str(start_both(workspace, plan).path))
     return 0
-
-
-def start_both(workspace: Workspace, plan: RunPlan) -> RunFolder:
-    """The training run, and a text server that waits for its first checkpoint.
-
-    The server's folder is dated a second earlier, so that the training is the newest run: what `attach`, `stop` and
-    `resume` mean when no run is named.
-    """
-    train = start(plan, workspace)
-    before = moment_of(train.name) - timedelta(seconds=1)
-    while (workspace.runs / dated_name(before)).exists():
-        before -= timedelta(seconds=1)
-    start(serve_plan(workspace, _save_of(train), port=free_port(), wait=True), workspace, now=before)
-    return train
-
-
-def training(workspace: Workspace, iters: int | None, base: Path | None) -> RunPlan:
-    """The preset tiny, for `iters` iterations of which at least two are printed."""
-    changes: tuple[str, ...] = ()
-    if iters is not None:
-        interval = min(int_of(TINY.arguments, "--log-interval") or 1, max(1, iters // 2))
-        changes = ("--train-iters", str(iters), "--log-interval", str(interval))
-    save = new_save_folder(base or workspace.checkpoints, now())
-    return train_plan(TINY.trainer, TINY.arguments, changes, save, preset=TINY.name, title=TINY.title)
 
 
 def _headless(workspace: Workspace, plan: RunPlan) -> int:

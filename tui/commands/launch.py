@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +26,7 @@ from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.placement_options import placement_options
 from tui.commands.probe import check_nodes
 from tui.commands.resume_text import go_on
-from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, now, print_dry_run
+from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, print_dry_run
 
 
 @click.command()
@@ -77,7 +78,7 @@ def command(
         chosen,
         accelerate(preset.arguments),
         arguments,
-        new_save_folder(base or workspace.checkpoints, now()),
+        new_save_folder(base or workspace.checkpoints, datetime.now()),
         preset=preset.name,
         title=preset.title,
         launcher=wish.launcher or default_launcher(chosen),

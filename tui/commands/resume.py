@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from backends.runs.resuming import resumption
 from backends.text import clean_line
 from backends.workspace import Workspace
 from tui.commands.resume_text import REBUILT, go_on
-from tui.commands.run_text import megatron_arguments, now
+from tui.commands.run_text import megatron_arguments
 
 
 @click.command()
@@ -45,7 +46,7 @@ def command(
     given = Path(words[0]) if words and not words[0].startswith("--") else None
     changes = megatron_arguments(words[1:] if given else words)
     all_looked_after(workspace)  # a run whose supervisor was killed is not mistaken for one that has ended
-    found = placed_resumption(resumption(workspace, given, iteration, changes, now()), workspace)
+    found = placed_resumption(resumption(workspace, given, iteration, changes, datetime.now()), workspace)
     if found.rebuilt and not dry_run and not yes:
         click.echo(REBUILT, err=True)
         for flag, values in group_arguments(found.plan.arguments):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -125,10 +124,6 @@ def details(info: RunInfo, *, mlflow: str | None = None) -> str:
         "folder": clean_line(str(info.path)),
     }
     return "\n".join([info.run, *(f"  {name:<10}{value}" for name, value in lines.items() if value)])
-
-
-def now() -> datetime:
-    return datetime.now()
 
 
 def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:
