@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from backends.launch.image import container_words
+from backends.settings import ImageSettings
 
 pytestmark = pytest.mark.hpc
 SEE_EACH_OTHER = (
@@ -30,3 +35,14 @@ def test_the_hosts_own_prefix_does_not_reach_the_containers_open_mpi(
         env=hpc_environment | {"OPAL_PREFIX": "/nowhere"}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert said.stdout.startswith("mpirun (Open MPI) "), said.stderr
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_no_home_hides_the_users_home(
+    hidden: bool, cpu_image: Path, hpc_environment: dict[str, str], tmp_path: Path
+) -> None:
+    words = container_words("singularity", str(cpu_image), ImageSettings(no_home=hidden), [tmp_path])
+    mounted = subprocess.run([*words, "cut", "-d ", "-f2", "/proc/mounts"], env=hpc_environment, cwd=tmp_path,
+                             capture_output=True, text=True, timeout=60, check=True).stdout.split()  # fmt: skip
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    assert (home in mounted) is not hidden
