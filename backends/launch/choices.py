@@ -137,7 +137,7 @@ def plan_of(
         title=preset.title,
         launcher=launcher,
     )
-    plan = placed(plan, workspace, wish, present=preset.gpus or present)
+    plan = placed(plan, workspace, wish, present=present, usual=preset.gpus)
     tracked = {**plan.environment, **chosen_environment(choices.text("mlflow"))}
     plan = dataclasses.replace(plan, environment=tracked)
     if choices.text("load"):

@@ -46,12 +46,13 @@ def placed(
     environment: Mapping[str, str] = os.environ,
     *,
     present: int | None = None,
+    usual: int | None = None,
     here: Path | None = None,
 ) -> RunPlan:
     """`plan` with its launcher, image, nodes, processes and layout, and its files named so that every folder finds them.
 
-    `present`: how many GPUs this machine has, which is how many are taken when nothing is said. `here`: where the user
-    is, for relative paths. Raises UserError for a hostfile or settings that cannot be read.
+    When nothing is said, as many GPUs are taken as the preset wants (`usual`), else as this machine has (`present`).
+    `here`: where the user is, for relative paths. Raises UserError for a hostfile or settings that cannot be read.
     """
     settings = read_settings(workspace.settings)
     plan = dataclasses.replace(
@@ -64,7 +65,7 @@ def placed(
     image = absolute(wish.image) if wish.image else None
     if image is None and plan.trainer != "demo":
         image = workspace_image(workspace, settings.image)
-    processes = wish.processes or _processes(plan, hosts, present, settings.slurm)
+    processes = wish.processes or _processes(plan, hosts, usual, present, settings.slurm)
     return dataclasses.replace(
         plan,
         hosts=hosts,
@@ -117,20 +118,24 @@ def _found(word: str, folders: Sequence[Path]) -> str:
     return word
 
 
-def _processes(plan: RunPlan, hosts: tuple[str, ...], present: int | None, slurm: SlurmSettings) -> int:
-    """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen or is there."""
+def _processes(
+    plan: RunPlan, hosts: tuple[str, ...], usual: int | None, present: int | None, slurm: SlurmSettings
+) -> int:
+    """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen, wanted or is there."""
     if plan.trainer == "server":
         tensor, pipeline = (int_of(plan.arguments, flag) or 1 for flag in SPLIT)
         return tensor * pipeline
     if plan.launcher == "local":
         return plan.processes
     if plan.launcher == "slurm" and plan.trainer != "demo":
+        if usual and not plan.gpus:
+            return usual
         return max(slurm.nodes, 1) * (len(plan.gpus) if plan.gpus else max(slurm.gpus_per_node, 1))
     if hosts:
         return sum(int(host.partition(":")[2] or 1) for host in hosts)
     if plan.gpus:
         return len(plan.gpus)
-    return max(1, present or 1) if plan.trainer == "megatron" else plan.processes
+    return max(1, usual or present or 1) if plan.trainer == "megatron" else plan.processes
 
 
 def _layout(plan: RunPlan, processes: int) -> dict[str, int]:

@@ -45,7 +45,9 @@ def test_nothing_written_is_the_preset(workspace: Workspace) -> None:
     assert resumption is None and (plan.processes, plan.launcher, plan.preset) == (8, "mpirun", "gpt3-7b")
     assert plan.arguments == (*RECIPE.arguments, "--exit-signal-handler")
     assert plan.save == str(workspace.checkpoints / "2026-11-30/05-00-00")
-    assert plan_of(Choices(find("smoke")), workspace, NOW, present=8)[0].processes == 1
+    for launcher in ("mpirun", "slurm"):
+        smoke = Choices(find("smoke"), {"launcher": launcher})
+        assert plan_of(smoke, workspace, NOW, present=8)[0].processes == 1
 
 
 def test_what_is_written_decides(workspace: Workspace) -> None:

@@ -84,7 +84,7 @@ def command(
         launcher=wish.launcher or default_launcher(chosen),
     )
     gpus = read_gpus() if (chosen, plan.launcher) == ("megatron", "mpirun") else None
-    plan = placed(plan, workspace, wish, present=preset.gpus or len(gpus or ()))
+    plan = placed(plan, workspace, wish, present=len(gpus or ()), usual=preset.gpus)
     plan = dataclasses.replace(plan, environment={**plan.environment, **chosen_environment(mlflow)})
     if load is not None:
         go_on(
