@@ -43,7 +43,7 @@ def diagnose(record: Record) -> Diagnosis:
         # That a rank failed says least, why the launcher ended the job little.
         cause = min(errors, key=lambda error: (error.kind in ECHOES) + (error.kind == "rank-failed"))
         ended = any(error.kind in ENDINGS for error in errors) or any(e.line >= cause.line for e in exits)
-        alone = record.arguments.get("world_size") == "1"  # nobody whom a failed rank could leave waiting
+        alone = _alone(record, cause)
         return Diagnosis("failed", not ended and not alone, cause, since=since)
     if not record.version:
         return Diagnosis("unknown", False, None, NOTHING)
@@ -57,6 +57,13 @@ def diagnose(record: Record) -> Diagnosis:
         return Diagnosis("running", False, None, since=since)
     elsewhere = "training" in names and bool(record.memory) and not record.iterations_seen
     return Diagnosis("starting", False, None, ADVICE if elsewhere else "", since)
+
+
+def _alone(record: Record, failed: Error) -> bool:
+    """Whether, for all that the log says, nobody was there whom a failed rank could leave waiting."""
+    if world := record.arguments.get("world_size"):
+        return world == "1"
+    return failed.first_rank is None and not any(m.name == "distributed" for m in record.milestones)
 
 
 def _fatal(record: Record, since: int) -> list[Error]:

@@ -15,7 +15,7 @@ RANK_SAID = re.compile(
 )
 PROCESS_NAME = re.compile(r"^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
 NOT_AN_ERROR = re.compile(
-    r"Warning: |\bWARNING\b(?!.*nv files)|^\s*warnings\.warn|NCCL INFO |^  [A-Za-z_]\w* \.{2,} "
+    r"Warning: |\bWARNING\b(?!.*nv files)|^\s*(?:warnings\.warn|# )|NCCL INFO |^  [A-Za-z_]\w* \.{2,} "
 )
 ENDS_TRACEBACK = re.compile(
     r"(?:Error|Exception|Interrupt|Warning|Timeout|Exit|Expired|Iteration|Exhausted|Abort)$"

@@ -116,6 +116,8 @@ def test_ranks_that_ran_out_of_memory_and_wait_for_ever() -> None:
         (iterations(1, 3) + TRACEBACK + iterations(2, 2), "running", False),
         (WORLD + iterations(1, 3) + DONE + WORLD, "starting", False),
         (TRACEBACK + WORLD, "failed", True),
+        (iterations(1, 3) + TRACEBACK, "failed", False),
+        (iterations(1, 3) + "[rank3]: " + TRACEBACK.replace("\n", "\n[rank3]: "), "failed", True),
     ],
 )
 def test_phases(log: str, phase: str, hanging: bool) -> None:
