@@ -154,7 +154,8 @@ def test_a_killed_job_was_interrupted_and_what_it_left_is_ended_first(
 
 def test_a_foreground_step_is_cancelled_as_by_ctrl_c(folder: JobFolder, tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from backends.setup.job import *; from backends.setup.step import Action\n"
+        "import os, signal, sys; from pathlib import Path; from backends.setup.job import *; from backends.setup.step import Action\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's `pytest &` has it ignored
         "f = JobFolder(Path(sys.argv[1])); a = [Action('wait', ('sleep', '300'), Path('/'))]\n"
         "prepare(f, a); perform(f, a, os.environ, sys.stdout.buffer)"
     )
