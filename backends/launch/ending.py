@@ -33,12 +33,16 @@ def stop_run(
     StopWithheld where saving would do harm, UserError when nobody takes the request up. Leaving the iteration early leaves
     the stop going on.
     """
+
+    def awaited(info: RunInfo) -> bool:
+        return not info.over or (info.again_due and not hung)  # what hung may be resumed by itself
+
     info = look(folder, workspace)
-    if not info.over or info.again_due:
+    if awaited(info):
         request_stop(folder, StopRequest(now, force, hung, limit))
     asked = time.monotonic()
     shown: RunInfo | None = None
-    while not info.over or info.again_due:
+    while awaited(info):
         if info != shown:
             shown = info
             yield info

@@ -125,6 +125,13 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 def crashed(workspace: Workspace, limit: int, pause: float, more: str = "") -> RunFolder:
     """A run of the demo that was killed after its first checkpoint."""
+    folder = training(workspace, limit, pause, more)
+    crash(folder)
+    return folder
+
+
+def training(workspace: Workspace, limit: int, pause: float, more: str = "") -> RunFolder:
+    """A run of the demo."""
     workspace.settings.write_text(f"[resume]\nautomatic = {limit}\npause_minutes = {pause / 60}\n{more}")
     corpus = write_corpus(workspace.root / "corpus.jsonl")
     words = (
@@ -137,9 +144,7 @@ def crashed(workspace: Workspace, limit: int, pause: float, more: str = "") -> R
         "--eval-iters",
         "0",
     )
-    folder = start(train_plan("demo", SMALL, words, workspace.root / "save"), workspace)
-    crash(folder)
-    return folder
+    return start(train_plan("demo", SMALL, words, workspace.root / "save"), workspace)
 
 
 def crash(folder: RunFolder) -> None:
@@ -207,6 +212,15 @@ def test_a_supervisor_killed_while_it_waits_is_replaced_by_whoever_looks(workspa
     looked_after(folder, workspace)
     again = wait_for(lambda: (state_of(folder).again or Again(0, 0)).run)
     assert newest(workspace).name == again
+
+
+def test_who_ends_what_hangs_does_not_wait_for_its_automatic_resume(workspace: Workspace) -> None:
+    folder = training(workspace, limit=1, pause=600)
+    wait_for(lambda: state_of(folder).signs.saved)
+    *_, info = stop_run(folder, workspace, hung=True)
+    assert info.phase == "failed" and info.again_due and "It hung" in (info.reason or "")
+    *_, info = stop_run(folder, workspace)
+    assert not info.again_due and "called off" in (info.again or "")
 
 
 def test_after_a_restart_of_the_machine_it_is_dropped_and_stands_in_nobody_s_way(
