@@ -13,7 +13,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 from backends.megatron.record import SAMPLES, Record
 from backends.megatron.segment import Segment
 from backends.runs.picture import Drawn, svg
-from backends.runs.side_by_side import Subject, differing_arguments, figures
+from backends.runs.side_by_side import Subject, differing_arguments, figures, short_names
 
 Kind: TypeAlias = Literal["csv", "json", "svg"]
 
@@ -107,9 +107,9 @@ def comparison_svg(
 ) -> str:
     """The curves of `metric`, a colour a subject."""
     drawn: list[Drawn] = []
-    for subject, record in zip(subjects, records, strict=True):
+    for name, record in zip(short_names(subjects), records, strict=True):
         with record.lock:
-            drawn.append(Drawn(subject.name, record.curves(metric, buckets=2 * POINTS)))
+            drawn.append(Drawn(name, record.curves(metric, buckets=2 * POINTS)))
     return svg(metric, drawn, log=log)
 
 

@@ -12,6 +12,11 @@ from backends.ticks import nice_step, tick_labels
 
 # Told apart on white ground, and by those who see no red or no green (Okabe and Ito, 2008).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+DASHES = (
+    "",
+    " stroke-dasharray='7 3'",
+    " stroke-dasharray='2 3'",
+)  # where there are more curves than colours
 LEFT, RIGHT, TOP, BOTTOM = 76, 20, 44, 56  # px around the curves
 LEGEND_ROW = 20  # px
 FONT = "font-family='sans-serif' font-size='13' fill='#333'"
@@ -110,12 +115,16 @@ def _curves(drawn: Sequence[Drawn], x: Axis, y: Axis, log: bool) -> Iterator[str
         for curve in one.curves:
             places = " ".join(f"{x.place(a):.1f},{y.place(b):.1f}" for a, b in extremes(curve, log))
             if places:
-                colour = COLOURS[number % len(COLOURS)]
-                yield f"<polyline points='{places}' fill='none' stroke='{colour}' stroke-width='1.5'/>"
+                yield f"<polyline points='{places}' fill='none' {_stroke(number)} stroke-width='1.5'/>"
 
 
 def _legend(drawn: Sequence[Drawn], top: int) -> Iterator[str]:
     for number, one in enumerate(drawn):
         y = top + LEGEND_ROW * number
-        yield f"<line x1='{LEFT}' x2='{LEFT + 24}' y1='{y}' y2='{y}' stroke='{COLOURS[number % len(COLOURS)]}' stroke-width='3'/>"
+        yield f"<line x1='{LEFT}' x2='{LEFT + 24}' y1='{y}' y2='{y}' {_stroke(number)} stroke-width='3'/>"
         yield f"<text x='{LEFT + 32}' y='{y + 4}' {FONT}>{escape(one.name)}</text>"
+
+
+def _stroke(number: int) -> str:
+    again = number // len(COLOURS)
+    return f"stroke='{COLOURS[number % len(COLOURS)]}'{DASHES[again % len(DASHES)]}"

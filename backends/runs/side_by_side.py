@@ -66,6 +66,12 @@ def subjects(workspace: Workspace, names: Sequence[str]) -> list[Subject]:
     return list(found.values())
 
 
+def short_names(subjects: Sequence[Subject]) -> list[str]:
+    """What each is called in a legend: a log without its folders and its suffix, unless two are called so."""
+    short = [each.name if each.run else clean_line(each.log.stem, 200) for each in subjects]
+    return [name if short.count(name) == 1 else each.name for name, each in zip(short, subjects, strict=True)]
+
+
 def planned_arguments(arguments: Sequence[str]) -> dict[str, str]:
     """Flags by the names that Megatron prints: `--num-layers 2` is num_layers 2; a flag alone is True."""
     return {
@@ -82,17 +88,21 @@ def arguments_of(subject: Subject, record: Record) -> Mapping[str, str]:
 
 
 def differing_arguments(subjects: Sequence[Subject], records: Sequence[Record]) -> list[ArgumentRow]:
-    """The arguments that are not the same everywhere, by name. Where only a plan is known, what it leaves out is not said."""
+    """The arguments that are not the same everywhere, by name; first those of which two say different things.
+
+    Where only a plan is known, what it leaves out is not said.
+    """
     found = [arguments_of(subject, record) for subject, record in zip(subjects, records, strict=True)]
     printed = [bool(record.arguments) for record in records]
     rows: list[ArgumentRow] = []
+    lonely: list[ArgumentRow] = []
     for name in sorted({name for arguments in found for name in arguments} - OWN):
         values = tuple(arguments.get(name) for arguments in found)
         known = {plain(value) for value in values if value is not None}
         missing = any(value is None and all_said for value, all_said in zip(values, printed, strict=True))
         if len(known) > 1 or (known and missing):
-            rows.append(ArgumentRow(name, values))
-    return rows
+            (rows if len(known) > 1 else lonely).append(ArgumentRow(name, values))
+    return rows + lonely
 
 
 def plain(value: str) -> str:

@@ -19,12 +19,21 @@ from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
 from tui.screens.compare import CompareScreen
-from tui.screens.compare_view import best_of, figure_words
+from tui.screens.compare_view import COLOURS, best_of, figure_words, legend, style_of
+from tui.widgets.curves import Line
 from tui.widgets.panel import Panel
 from tui.widgets.plot import Plot
 from tui.widgets.table_view import TableRow, TableView, shortened
 
 NAMES = ("h200-core_r0.8.0-train.log", "2xh200-rank-killed.log", "2xh200-mpirun-terminated.log")
+
+
+def test_more_runs_than_colours_keep_their_own_values_in_the_legend() -> None:
+    names = [Subject(f"2026-11-30/09-00-{n:02}", Path(f"{n}.log")) for n in range(COLOURS + 2)]
+    lines = [Line([1.0], [n], [n], [n + 1.5], style_of(n), n) for n in range(len(names))]
+    assert [words.split() for words, _ in legend(names, lines, None)] == [
+        [str(n), f"{n + 1.5:.3f}"] for n in range(len(names))
+    ]
 
 
 class CompareApp(App[None]):
@@ -78,7 +87,7 @@ async def test_time_begins_at_zero_and_the_crosshair_reads_every_curve(
         assert "40 s" in app.text()
         await pilot.press("left", "left")
         foot = "".join(text for text, _ in app.compare.query_one(Plot).foot())
-        assert foot.startswith("time ") and foot.count(".log") == 3
+        assert foot.startswith("time ") and foot.count("h200-") == 3
 
 
 async def test_keys_at_every_size_and_in_ascii(compared: tuple[Workspace, list[Subject]]):

@@ -17,8 +17,9 @@ from backends.errors import UserError
 from backends.megatron.series import Curve
 from backends.megatron.summary import read_log
 from backends.runs.comparison_export import export, write_csv
+from backends.runs.folder import RunFolder
 from backends.runs.picture import Drawn, svg
-from backends.runs.side_by_side import differing_arguments, figures, subjects
+from backends.runs.side_by_side import Subject, differing_arguments, figures, short_names, subjects
 from backends.workspace import Workspace
 from tui.cli import cli
 
@@ -38,6 +39,32 @@ def test_only_what_differs_is_listed_and_numbers_may_be_written_differently(
     found = subjects(Workspace(tmp_path), two_logs)
     rows = differing_arguments(found, [read_log(subject.log) for subject in found])
     assert [(row.name, row.values) for row in rows] == [("num_layers", ("8", "4"))]
+
+
+def test_what_two_say_differently_comes_before_what_only_one_says(tmp_path: Path):
+    (tmp_path / "a.log").write_text(WORLD + arguments(alone=1, lr=1, same=2) + iterations(1, 2))
+    (tmp_path / "b.log").write_text(WORLD + arguments(lr=2, same=2) + iterations(1, 2))
+    found = subjects(Workspace(tmp_path), [str(tmp_path / "a.log"), str(tmp_path / "b.log")])
+    rows = differing_arguments(found, [read_log(subject.log) for subject in found])
+    assert [row.name for row in rows] == ["lr", "alone"]
+
+
+def test_a_legend_calls_logs_by_their_files_unless_two_are_called_so():
+    logs = ("/x/a.log", "/y/a.log", "/y/train.log")
+    found = [Subject(log, Path(log)) for log in logs] + [
+        Subject("d/t", Path("/r/output.log"), RunFolder(Path("/r")))
+    ]
+    assert short_names(found) == ["/x/a.log", "/y/a.log", "train", "d/t"]
+
+
+def test_a_picture_of_more_curves_than_colours_has_dashes():
+    text = svg("loss", [Drawn(str(n), [Curve([1.0, 2.0], [1.0, n], [1.0, n], [1.0, n])]) for n in range(8)])
+    strokes = [
+        (e.get("stroke"), e.get("stroke-dasharray"))
+        for e in ElementTree.fromstring(text).iter()
+        if e.tag.endswith("polyline")
+    ]
+    assert len(set(strokes)) == 8
 
 
 def test_a_plan_stands_in_for_a_log_that_prints_no_arguments(tmp_path: Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backends.runs.side_by_side import Figure, Subject, differing_arguments, figures
+from backends.runs.side_by_side import Figure, Subject, differing_arguments, figures, short_names
 from backends.ticks import compact, duration, number
 from tui.screens.monitor_curves import RunCurves
 from tui.widgets.curves import Line, XAxis, nearest
@@ -53,7 +53,7 @@ class ComparedCurves:
             high = None if stop is None else stop + begun
             for line in run(metric, x, low, high, buckets):
                 xs = [value - begun for value in line.xs]
-                found.append(replace(line, xs=xs, style=style_of(place)))
+                found.append(replace(line, xs=xs, style=style_of(place), place=place))
         return found
 
 
@@ -69,19 +69,19 @@ def begin(run: RunCurves) -> float | None:
 
 def head(subjects: Sequence[Subject]) -> list[Span]:
     """The columns' names, in the colours of their curves."""
-    return [(subject.name, style_of(place)) for place, subject in enumerate(subjects)]
+    return [(name, style_of(place)) for place, name in enumerate(short_names(subjects))]
 
 
 def legend(subjects: Sequence[Subject], lines: Sequence[Line], at: float | None) -> list[Span]:
     """Each subject with its newest value, or that nearest to the crosshair."""
     found: list[Span] = []
-    for place, subject in enumerate(subjects):
-        own = [line for line in lines if line.style == style_of(place)]
+    for place, name in enumerate(short_names(subjects)):
+        own = [line for line in lines if line.place == place]
         if own:
             line, index = (own[-1], -1) if at is None else nearest(own, at) or (own[-1], -1)
             gap = "  " if found or at is not None else ""
             found.append(
-                (f"{gap}{shortened(subject.name, NAME).strip()} {number(line.means[index])}", style_of(place))
+                (f"{gap}{shortened(name, NAME).strip()} {number(line.means[index])}", style_of(place))
             )
     return found
 

@@ -29,13 +29,17 @@ class CurveLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve as a plot shows it. `style` is a colour of the palette: "curve", "past" (of a run before), or "curve-N"."""
+    """A curve as a plot shows it. `style` is a colour of the palette: "curve", "past" (of a run before), or "curve-N".
+
+    `place`: of which run it is, where those of several are shown: more than there are colours.
+    """
 
     xs: Sequence[float]
     lows: Sequence[float]
     highs: Sequence[float]
     means: Sequence[float]
     style: str = "curve"
+    place: int = 0
 
     @classmethod
     def of(cls, curve: CurveLike, style: str = "curve") -> Line:
