@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,22 +45,23 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A screen that a digit leads to."""
+    """A screen that a digit leads to. `screen`: its module below tui.screens, and its class there."""
 
     name: str
     key: str
     title: str
+    screen: str
 
 
 PLACES = (
-    Place("home", "1", "Home"),
-    Place("setup", "2", "Set-up"),
-    Place("launch", "3", "Launch"),
-    Place("monitor", "4", "Monitor"),
-    Place("prompt", "5", "Prompt"),
-    Place("runs", "6", "Runs"),
-    Place("nodes", "7", "Nodes"),
-    Place("resume", "8", "Resume"),
+    Place("home", "1", "Home", "home.HomeScreen"),
+    Place("setup", "2", "Set-up", "setup.SetupScreen"),
+    Place("launch", "3", "Launch", "launch.LaunchScreen"),
+    Place("monitor", "4", "Monitor", "monitor.MonitorScreen"),
+    Place("prompt", "5", "Prompt", "prompt.PromptScreen"),
+    Place("runs", "6", "Runs", "runs.RunsScreen"),
+    Place("nodes", "7", "Nodes", "nodes.NodesScreen"),
+    Place("resume", "8", "Resume", "resume.ResumeScreen"),
 )
 
 
@@ -114,53 +117,13 @@ class MdkApp(SurvivingApp):
 
     def _factories(self) -> dict[str, Callable[[], Screen[Any]]]:
         """Each screen is imported when it is first shown: the first paint waits for one of them only."""
+        made = {place.name: partial(self._make, place.screen) for place in PLACES}
+        return {**made, "monitor": self._make_monitor, "compare": self._make_comparison, "failure": _failure}
 
-        def home() -> Screen[Any]:
-            from tui.screens.home import HomeScreen
-
-            return HomeScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def setup() -> Screen[Any]:
-            from tui.screens.setup import SetupScreen
-
-            return SetupScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def launch() -> Screen[Any]:
-            from tui.screens.launch import LaunchScreen
-
-            return LaunchScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def prompt() -> Screen[Any]:
-            from tui.screens.prompt import PromptScreen
-
-            return PromptScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def runs() -> Screen[Any]:
-            from tui.screens.runs import RunsScreen
-
-            return RunsScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def nodes() -> Screen[Any]:
-            from tui.screens.nodes import NodesScreen
-
-            return NodesScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def resume() -> Screen[Any]:
-            from tui.screens.resume import ResumeScreen
-
-            return ResumeScreen(self.workspace, ascii_only=self.ascii_only)
-
-        def compare() -> Screen[Any]:
-            from tui.screens.compare import CompareScreen
-
-            return CompareScreen(self.workspace, self._opening.compared, ascii_only=self.ascii_only)
-
-        def failure() -> Screen[Any]:
-            from tui.screens.failure import FailureScreen
-
-            return FailureScreen()
-
-        return {"home": home, "setup": setup, "launch": launch, "monitor": self._make_monitor, "prompt": prompt, "runs": runs, "nodes": nodes, "resume": resume, "compare": compare, "failure": failure}  # fmt: skip
+    def _make(self, screen: str) -> Screen[Any]:
+        module, _, name = screen.partition(".")
+        kind = getattr(importlib.import_module(f"tui.screens.{module}"), name)
+        return kind(self.workspace, ascii_only=self.ascii_only)
 
     def _make_monitor(self) -> Screen[Any]:
         from tui.screens.monitor import MonitorScreen
@@ -168,6 +131,11 @@ class MdkApp(SurvivingApp):
         opening = self._opening
         self._monitor = MonitorScreen(self.workspace, opening.run, opening.source, ascii_only=self.ascii_only)
         return self._monitor
+
+    def _make_comparison(self) -> Screen[Any]:
+        from tui.screens.compare import CompareScreen
+
+        return CompareScreen(self.workspace, self._opening.compared, ascii_only=self.ascii_only)
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._start_watching)
@@ -295,3 +263,9 @@ class MdkApp(SurvivingApp):
     def action_try_again(self) -> None:
         """From the report of a failure to the screen that failed, made anew."""
         self.switch_mode(self._failed_place)
+
+
+def _failure() -> Screen[Any]:
+    from tui.screens.failure import FailureScreen
+
+    return FailureScreen()
