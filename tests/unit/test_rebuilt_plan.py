@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_trees import torch_checkpoint, torch_file
+from checkpoint_trees import dist_checkpoint, torch_checkpoint, torch_file
 from click.testing import CliRunner
 from demo_runs import SMALL, run, write_corpus
 
@@ -116,6 +116,37 @@ def test_another_split_of_it_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert "Give --tensor-model-parallel-size 2, or convert the checkpoint" in refused.remedy
     [problem] = [p for p in resume_problems(found, workspace) if p.field == "--tensor-model-parallel-size"]
     assert problem.severity == "error" and problem.fix == {"--tensor-model-parallel-size": ("2",)}
+
+
+@pytest.mark.parametrize(
+    ("fully_parallel", "verdict", "words"),
+    [
+        (True, "harmless", "It is split anew"),
+        (False, "refused", "was not saved so that it can be split anew"),
+    ],
+)
+def test_a_distributed_checkpoint_is_split_anew_where_it_can_be(
+    tmp_path: Path, fully_parallel: bool, verdict: str, words: str
+) -> None:
+    """TP 2 wanted as TP 1, in torch_dist format."""
+    save, workspace = tmp_path / "theirs", Workspace(tmp_path / "ws")
+    stored = STORED | {"pipeline_model_parallel_size": 1, "num_layers_per_virtual_pipeline_stage": None,
+                       "use_dist_ckpt": True, "dist_ckpt_format": "torch_dist", "world_size": 2,
+                       "ckpt_fully_parallel_save": fully_parallel}  # fmt: skip
+    (dist_checkpoint(save) / "common.pt").write_bytes(torch_file(stored))
+    found = resumption(workspace, save, None, ("--tensor-model-parallel-size", "1"), NOW)
+    [layout] = [d for d in found.differences if d.flag == "--tensor-model-parallel-size"]
+    assert (layout.verdict, layout.stored, layout.planned) == (verdict, "2", "1") and words in layout.message
+    as_it_was = resumption(workspace, save, None, (), NOW)
+    assert as_it_was.plan.processes == 2 and "--use-dist-ckpt" in as_it_was.plan.arguments
+    assert [d for d in as_it_was.differences if d.verdict != "harmless"] == []
+
+
+def test_a_shard_of_the_second_rank_that_is_missing_is_counted(tmp_path: Path) -> None:
+    save = foreign(tmp_path)
+    shutil.rmtree(save / "iter_0000500/mp_rank_01_001")
+    with pytest.raises(UserError, match=r"1 of 4 shards are missing \(TP 2 × PP 2\)"):
+        resumption(Workspace(tmp_path / "ws"), save, None, (), NOW)
 
 
 def test_without_readable_arguments_the_user_is_asked_for_the_model(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def command(
                 status=2,
             )
         click.confirm(
-            f"Go on with these on {found.plan.processes} ranks ({found.plan.launcher})?", abort=True
+            f"Go on with these ({found.plan.launcher}, ranks: {found.plan.processes})?", abort=True
         )
     go_on(found, workspace, dry_run=dry_run, as_json=as_json)
     return 0
