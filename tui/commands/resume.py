@@ -57,8 +57,6 @@ def command(
                 "Look with --dry-run, change what is wrong after a `--`, then add --yes.",
                 status=2,
             )
-        click.confirm(
-            f"Go on with these ({found.plan.launcher}, ranks: {found.plan.processes})?", abort=True
-        )
+        click.confirm(f"Go on with these ({found.plan.launcher}, ranks: {found.plan.processes})?", abort=True)
     go_on(found, workspace, dry_run=dry_run, as_json=as_json)
     return 0
