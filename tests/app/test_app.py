@@ -14,7 +14,7 @@ from fake_runs import FAILED, FINISHED, SERVER, TRAINING, WORKSPACE, listing, se
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
-from waiting import until_seen
+from waiting import until_seen, until_so
 
 from backends.errors import UserError
 from backends.runs.watching import SeenRun
@@ -273,7 +273,7 @@ async def test_a_screen_that_fails_is_replaced_and_made_anew(monkeypatch: pytest
         await settled(pilot)
         failed = app.screen
         app.runs = (FAILED,)
-        await until_seen(pilot, lambda: isinstance(app.screen, FailureScreen))
+        await until_so(lambda: isinstance(app.screen, FailureScreen))
         await pilot.pause()
         text = screen_text(app)
         assert "This screen failed" in text and "no luck [/x]" in text

@@ -233,7 +233,8 @@ async def test_tokens_are_coloured_numbered_and_listed(tmp_path: Path) -> None:
         await it.until(pilot, lambda: "cat sat" in it.text)
         assert "perplexity" not in it.text
         await pilot.press("escape", "p")
-        assert "perplexity" in it.text and "tokens with p" in it.line("#parameters")
+        await it.until(pilot, lambda: "perplexity" in it.text)
+        assert "tokens with p" in it.line("#parameters")
         await pilot.press("n")
         assert " cat(-0.1) sat(-1.0) [/x](-3.0)日本(-9.0)" in it.text
         await pilot.press("n")
@@ -351,6 +352,7 @@ def test_side_by_side(
     async def before(pilot: Pilot[Any]) -> None:
         await it.until(pilot, lambda: "sat" in it.text and "ready" in it.line("#server"))
         await pilot.press("escape", "p")
+        await it.until(pilot, lambda: "perplexity" in it.text)
         await pilot.pause()
 
     assert snap_compare(it.app, terminal_size=size, run_before=before)

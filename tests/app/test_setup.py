@@ -15,7 +15,7 @@ from fake_setup import FakePrograms, FakeStep, fake_site
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
-from waiting import until_seen
+from waiting import until_so
 
 import tui.app
 from backends.errors import UserError
@@ -86,7 +86,7 @@ def application(
 
 
 async def until(pilot: Pilot[Any], holds: Callable[[], object], what: str) -> None:
-    await until_seen(pilot, holds, what)
+    await until_so(holds, what)
     await pilot.pause()
     await pilot.pause()
 

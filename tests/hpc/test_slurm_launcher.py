@@ -117,6 +117,11 @@ def slurm(tmp_path_factory: pytest.TempPathFactory, nodes: NamespaceNodes) -> It
         yield configuration
     finally:
         told(environment, "scancel", "--full", "--signal=KILL", "--user=root")
+        told(environment, "scancel", "--user=root")
+        with contextlib.suppress(
+            AssertionError
+        ):  # a slurmd that is just starting a job would not end before it
+            until(lambda: not told(environment, "squeue", "-h"), "an empty queue", 60.0)
         for name in (*both, "slurmctld", "munge"):
             end(root / f"{name}.pid")
 
@@ -144,7 +149,9 @@ def end(pid_file: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         os.kill(pid, signal.SIGTERM)
-        until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of {pid_file.name}")
+        with contextlib.suppress(AssertionError):
+            until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of {pid_file.name}", 60.0)
+        os.kill(pid, signal.SIGKILL)  # or the next set-up finds its port taken
 
 
 class Jobs:
