@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from backends.megatron.events import Alert, IterationBatch, Severity, Validation, Value
+from backends.megatron.printed_columns import PrintedNumbers
 
 SKIPPED, NANS, SCALE, GRAD = (
     "number of skipped iterations",
@@ -232,7 +233,11 @@ def _worst(values: Sequence[Value]) -> str:
 
 
 def _finite(losses: list[Sequence[Value]]) -> bool:
-    return all(isinstance(loss, array) and math.isfinite(sum(cast("array[float]", loss))) for loss in losses)
+    return all(
+        isinstance(loss, PrintedNumbers)
+        or (isinstance(loss, array) and math.isfinite(sum(cast("array[float]", loss))))
+        for loss in losses
+    )
 
 
 def _counted(columns: Mapping[str, Sequence[Value]], rows: int) -> list[int]:

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from backends.megatron.events import Value
-from backends.megatron.iso_times import IsoTimes
 from backends.megatron.iteration import in_unit, name_of, read_iteration, read_value
-from backends.megatron.line_forms import DIGITS_TO_0
 from backends.megatron.line_reader import LineReader
-from backends.megatron.lines import decode, prefix_form, strip_prefixes
+from backends.megatron.lines import DIGITS_TO_0, decode, prefix_form, strip_prefixes
+from backends.megatron.printed_columns import IsoTimes, PrintedNumbers, are_json_numbers
 
 SAMPLE = re.compile(
     rb"(?P<before>[^|\n]*?)(?:\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?"
@@ -42,7 +41,6 @@ class Rows:
     iterations: Sequence[int]
     train_iters: Sequence[int]
     values: dict[str, Sequence[Value]]
-    printed: dict[str, list[bytes]]
     gaps: list[bytes]
     step: int
 
@@ -137,7 +135,7 @@ class LinePattern:
         times = self._times(texts.pop(0)) if self._stamp else [None] * len(texts[0])
         try:
             iterations = _integers(texts[0])
-            columns, printed = _columns(form.fields, texts[1:], len(iterations))
+            columns = _columns(form.fields, texts[1:], len(iterations))
         except (ValueError, OverflowError):
             return None
         if times is None:
@@ -145,7 +143,7 @@ class LinePattern:
         if len(iterations) >= ENOUGH and form is self._loose:
             self._tighten(texts[1:], block)
         train_iters = array("q", [self._train_iters]) * len(iterations)
-        return Rows(ranks, times, iterations, train_iters, columns, printed, gaps, _step(gaps, filled))
+        return Rows(ranks, times, iterations, train_iters, columns, gaps, _step(gaps, filled))
 
     def _loosen(self, texts: list[list[bytes]]) -> None:
         """Forget the constants; remember which of them are none, as these texts of all fields show."""
@@ -232,23 +230,15 @@ def _integers(texts: list[bytes]) -> Sequence[int]:
     return numbers
 
 
-def _columns(
-    fields: Sequence[Field], texts: list[list[bytes]], rows: int
-) -> tuple[dict[str, Sequence[Value]], dict[str, list[bytes]]]:
-    """The columns of `fields`, and the texts of those that are numbers as printed. Raises ValueError, OverflowError.
-
-    `texts` has one list for each field that is not constant.
-    """
-    columns, printed, varying = dict[str, "Sequence[Value]"](), dict[str, list[bytes]](), iter(texts)
-    for field in fields:
-        if field.constant is not None:
-            columns[field.name] = _repeated(field.printed.decode(), field.constant, rows)
-            continue
-        column = next(varying)
-        columns[field.name] = found = _column(field, column)
-        if not isinstance(found, list):
-            printed[field.name] = column
-    return columns, printed
+def _columns(fields: Sequence[Field], texts: list[list[bytes]], rows: int) -> dict[str, Sequence[Value]]:
+    """The columns of `fields`; `texts` has one list for each that is not constant. Raises ValueError, OverflowError."""
+    varying = iter(texts)
+    return {
+        field.name: _repeated(field.printed.decode(), field.constant, rows)
+        if field.constant is not None
+        else _column(field, next(varying))
+        for field in fields
+    }
 
 
 def _repeated(printed: str, text: bytes, rows: int) -> Sequence[Value]:
@@ -263,6 +253,8 @@ def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
     try:
         if field.sample.isdigit():
             column = _integers(texts)
+        elif are_json_numbers(texts):
+            column = PrintedNumbers(texts)
         elif b"\n" in b"".join(texts):
             raise ValueError("a value is broken over two lines")
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import json
 import math
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -13,12 +12,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from backends.megatron.events import Event, IterationBatch, Timers, Value
-from backends.megatron.iso_times import IsoTimes
-from backends.megatron.line_forms import DIGITS_TO_0
-
-JSON_NUMBER = re.compile(
-    rb"-?0{1,99}(?:\.0+)?(?:[eE][-+]?00?)?"
-)  # whose digits are all 0; finite, whatever they are
+from backends.megatron.printed_columns import IsoTimes, PrintedNumbers
 
 
 def in_order(events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -89,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 def _batch(batch: IterationBatch) -> list[bytes]:
     """The JSON of each row: one format string, whose arguments are what differs between the rows."""
-    arguments: list[Sequence[bytes]] = []
+    arguments: list[list[bytes]] = []
     head = {
         "line": batch.lines,
         "rank": batch.ranks,
@@ -98,61 +92,37 @@ def _batch(batch: IterationBatch) -> list[bytes]:
         "train_iters": batch.train_iters,
     }
     form = b'{"event": "iteration", %b, "values": {%b}}' % (
-        b", ".join([_field(name, column, None, arguments) for name, column in head.items()]),
-        b", ".join(
-            [
-                _field(name, column, batch.printed.get(name), arguments)
-                for name, column in batch.columns.items()
-            ]
-        ),
+        b", ".join([_field(name, column, arguments) for name, column in head.items()]),
+        b", ".join([_field(name, column, arguments) for name, column in batch.columns.items()]),
     )
     return list(map(form.__mod__, zip(*arguments))) if arguments else [form % ()] * len(batch)  # noqa: B905 (equal)
 
 
-def _field(
-    name: str,
-    column: Sequence[Value | None],
-    printed: Sequence[bytes] | None,
-    arguments: list[Sequence[bytes]],
-) -> bytes:
+def _field(name: str, column: Sequence[Value | None], arguments: list[list[bytes]]) -> bytes:
     """The part of the format string for one key. What differs between the rows is added to its `arguments`."""
-    if printed is not None and are_json(printed):
-        value, texts = b"%b", printed
-    else:
-        value, texts = _texts(column)
+    value, texts = _texts(column)
     if texts is not None:
         arguments.append(texts)
     return json.dumps(name).replace("%", "%%").encode() + b": " + value
 
 
-def _texts(column: Sequence[Value | None]) -> tuple[bytes, Sequence[bytes] | None]:
+def _texts(column: Sequence[Value | None]) -> tuple[bytes, list[bytes] | None]:
     """What stands in a format string for a value of `column`, and its arguments, unless all values are one."""
+    if isinstance(column, PrintedNumbers):
+        return b"%b", column.texts
     if isinstance(column, IsoTimes):
         return b'"%b"', column.texts()
-    if isinstance(column, range):
-        return b"%b", (b" %d" * len(column) % tuple(column)).split()
-    first = column[0]
     if isinstance(column, array):
-        numbers = cast("array[float]", column)
-        is_constant = numbers.count(numbers[0]) == len(numbers)
+        kinds = {int if column.typecode == "q" else float}
     else:
-        is_constant = len(set(map(id, column))) == 1
-    if is_constant:
-        return _json(first).replace(b"%", b"%%"), None
-    return b"%b", [_json(value) for value in cast("Sequence[Value | None]", column)]
+        kinds = {int} if isinstance(column, range) else set(map(type, column))
+    values = cast("Sequence[Value | None]", column)
+    if len(kinds) == 1 and not isinstance(column, range) and values.count(values[0]) == len(values):
+        return _json(values[0]).replace(b"%", b"%%"), None
+    if kinds == {int}:
+        return b"%b", (b" %d" * len(values) % tuple(values)).split()
+    return b"%b", list(map(_json, values))
 
 
 def _json(value: Value | None) -> bytes:
     return json.dumps(None if value is None else json_value(value)).encode()
-
-
-def are_json(texts: Sequence[bytes]) -> bool:
-    """Whether `texts` of finite numbers, as the log prints them, are numbers to JSON too."""
-    joined, first = b" " + b" ".join(texts), b" " + texts[0].translate(DIGITS_TO_0)
-    shapes = joined.translate(DIGITS_TO_0)
-    kinds = {first[1:]} if shapes == first * len(texts) else set(shapes.split())
-    if not all(map(JSON_NUMBER.fullmatch, kinds)):
-        return False
-    if not any(kind.startswith((b"00", b"-00")) for kind in kinds):
-        return True
-    return all(joined.count(sign + b"0") == joined.count(sign + b"0.") for sign in (b" ", b" -"))

@@ -20,8 +20,8 @@ class IterationBatch:
     """Iteration lines with the same keys, in the order of the log. All sequences have the same length.
 
     `columns` maps the name as printed ("lm loss", "elapsed time per iteration (ms)"; "(s)" became "(ms)") to numbers:
-    `array('d')`, `array('q')`, a `range` for what is linear, or a list where some value is no number.
-    NaN and infinities are floats here. `printed` has the text of some of the numbers as it stands in the log.
+    `PrintedNumbers`, an array, a `range` for what is linear, or a list where some value is no number.
+    NaN and infinities are floats here.
     """
 
     lines: Sequence[int]
@@ -30,7 +30,6 @@ class IterationBatch:
     iterations: Sequence[int]
     train_iters: Sequence[int]
     columns: Mapping[str, Sequence[Value]]
-    printed: Mapping[str, Sequence[bytes]] = field(default_factory=dict[str, "Sequence[bytes]"])
 
     @property
     def line(self) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from backends.megatron.events import Alert, Checkpoint, Event, Memory, Timers, Validation
 from backends.megatron.line_reader import LineReader
-from backends.megatron.lines import decode, strip_prefixes
+from backends.megatron.lines import DIGITS_TO_0, decode, strip_prefixes
 from backends.megatron.plain_events import RULES, Rule, find_rule
 from backends.megatron.timers import TimerTexts, kind_of
 from backends.megatron.triggers import may_mean_something
@@ -25,7 +25,6 @@ LOOK = 16  # lines that are looked at together
 SHORT = 400  # bytes; longer lines are not remembered
 LONGEST = 4_000  # bytes between two iteration lines that are
 NUMBERS_MATTER = b"loss scale"  # lines that mean something or nothing by their numbers
-DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
 # Addresses, ids and numbers of a line that holds no word of meaning are all the same.
 HEX_TO_0 = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 

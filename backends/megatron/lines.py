@@ -12,6 +12,7 @@ from backends.text import clean
 LINE_LIMIT = 64 * 1024  # bytes; data set dumps and DDP bucket listings exceed 10 KiB
 BOM = "\ufeff".encode()
 CLIPPED = " … [clipped]"
+DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
 # Whole sequences; where there are others too, only `clean` tells them apart.
 COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")
 

@@ -152,7 +152,6 @@ class Parser:
                 rows.iterations[some],
                 rows.train_iters[some],
                 {name: column[some] for name, column in rows.values.items()},
-                {name: column[some] for name, column in rows.printed.items()},
             )
             events += self._reader.take(batch)
         after = slice(start + 1, stop + 1)

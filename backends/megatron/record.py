@@ -26,7 +26,7 @@ from backends.megatron.events import (
     Validation,
     Value,
 )
-from backends.megatron.segment import Segment, all_numbers, without_skipped
+from backends.megatron.segment import Segment, all_numbers, numbers_of
 from backends.megatron.series import Curve, Series
 
 Axis: TypeAlias = Literal["iteration", "time", "tokens"]
@@ -46,9 +46,13 @@ RECENT = 50  # iteration lines on which an estimate rests
 
 
 class Record:
-    """Filled by `apply` in the order of the log. Not safe across threads by itself: hold `lock` while reading or applying."""
+    """Filled by `apply` in the order of the log. Not safe across threads by itself: hold `lock` while reading or applying.
 
-    def __init__(self) -> None:
+    Without `curves` no metric is kept but in its last values: half the work for who asks for no more.
+    """
+
+    def __init__(self, curves: bool = True) -> None:
+        self._has_curves = curves
         self.lock = threading.Lock()
         self.version = 0
         self.iteration: int | None = None
@@ -93,19 +97,13 @@ class Record:
         if self._new_attempt or self.iteration is None or batch.iterations[0] < self.segments[-1].last:
             self._begin_segment(batch)
         segment = self.segments[-1]
-        skipped = batch.columns.get(SKIPPED)
-        for name, column in batch.columns.items():
-            if not all_numbers(column):
-                continue
-            iterations = batch.iterations
-            if skipped is not None and is_loss(name) and 0.0 in column:
-                iterations, column = without_skipped(iterations, column, skipped)
-            if room_for(name, self._names) and column:
+        for name, iterations, column in numbers_of(batch) if self._has_curves else ():
+            if room_for(name, self._names):
                 self._names.setdefault(name)
                 segment.series.setdefault(name, Series()).extend(iterations, column)
-            if name == ITERATION_MS:
-                self._recent.extend(filter(math.isfinite, column[-RECENT:]))
-                segment.add_times(column)
+        if (took := batch.columns.get(ITERATION_MS)) is not None and all_numbers(took):
+            self._recent.extend(filter(math.isfinite, took[-RECENT:]))
+            segment.add_times(took)
         segment.clock.extend(batch.iterations, batch.times)
         segment.last = self.iteration = int(batch.iterations[-1])
         segment.ended = batch.times[-1] or segment.ended

@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from backends.megatron.events import Value
+from backends.megatron.alerts import SKIPPED, is_loss
+from backends.megatron.events import IterationBatch, Value
 from backends.megatron.series import Series
 
 ANCHOR_ROWS = 64  # one time stamp in so many rows is kept; between them time runs evenly
@@ -104,12 +105,25 @@ class Segment:
         return max(0.0, wall - self._timed_ms / self._timed_rows / 1000)
 
 
+def numbers_of(batch: IterationBatch) -> Iterator[tuple[str, Sequence[int], Sequence[float]]]:
+    """The metrics of `batch` that are numbers, each with its iterations; no loss that is a mean of nothing."""
+    skipped = batch.columns.get(SKIPPED)
+    for name, column in batch.columns.items():
+        if not all_numbers(column):
+            continue
+        iterations = batch.iterations
+        if skipped is not None and is_loss(name) and 0.0 in column:
+            iterations, column = _without_skipped(iterations, column, skipped)
+        if column:
+            yield name, iterations, column
+
+
 def all_numbers(column: Sequence[Value]) -> TypeGuard[Sequence[float]]:
     """Whether nothing in `column` is text. (Only a list can hold text.)"""
     return not isinstance(column, list) or not any(isinstance(value, str) for value in column)
 
 
-def without_skipped(
+def _without_skipped(
     iterations: Sequence[int], losses: Sequence[float], skipped: Sequence[Value]
 ) -> tuple[list[int], list[float]]:
     """The rows whose loss is a mean of something: 0.17 and later print 0 where every step was skipped."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from backends.megatron.printed_columns import PrintedNumbers
 from backends.megatron.pyramid import Pyramid
 
 Piece: TypeAlias = "array[float] | array[int] | range | Repeat"
@@ -85,6 +86,8 @@ LARGEST = 2**53  # whole numbers up to here are exact as floats
 def _compact(values: Sequence[float]) -> Piece:
     if isinstance(values, range) and len(values) > 1 and values.step > 0:
         return values
+    if isinstance(values, PrintedNumbers):
+        values = values.numbers
     if not isinstance(values, array):
         values = _array(values)
     first = values[0]

@@ -17,9 +17,9 @@ LISTED = 20  # validations and checkpoints, the newest
 GRAVE = frozenset({"error", "critical"})  # severities of alerts that call for attention
 
 
-def read_record(file: BinaryIO) -> Record:
+def read_record(file: BinaryIO, curves: bool = True) -> Record:
     """Read a log to its end."""
-    record, parser = Record(), Parser()
+    record, parser = Record(curves), Parser()
     while data := file.read(CHUNK):
         record.apply(parser.feed(data))
     record.apply(parser.finish())

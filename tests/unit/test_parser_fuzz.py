@@ -224,3 +224,14 @@ def test_json_lines_are_the_objects_of_the_events() -> None:
         parser = Parser()
         events = [*parser.feed(data), *parser.finish()]
         assert [json.loads(line) for line in json_lines(events)] == json.loads(json.dumps(in_order(events)))
+
+
+@pytest.mark.parametrize(
+    "odd", ["007.5", "-00.5", "+1.5", ".5", "5.", "1_0.5", "1e5", "1E999", "nan", "-inf", "-0.0", "12345678901234567890.5"]
+)  # fmt: skip
+def test_numbers_that_json_does_not_know_are_written_as_it_does(odd: str) -> None:
+    for some in ("0.765", "47.021", "10.5"):
+        data = "".join(iteration_line(i, grad=odd if i % 100 == 0 else some) for i in range(1, 400)).encode()
+        events = parse(data)
+        assert [json.loads(line) for line in json_lines(events)] == json.loads(json.dumps(in_order(events)))
+        assert as_set(events) == as_set(parse_line_by_line(data))

@@ -28,7 +28,7 @@ def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) 
     """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
     log, run = (name, None) if name == "-" else find_log(workspace, name)
     with open_log(str(log)) as file:
-        found = summary(read_record(file))
+        found = summary(read_record(file, curves=False))
     if run is not None:
         found = of_run(found, describe(run))
     click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
