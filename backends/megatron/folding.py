@@ -23,6 +23,7 @@ ERROR = re.compile(
     r"\b(?:[A-Z]\w*Error|Traceback|FATAL|ERROR|CRITICAL|noticed that process|detected that one or more)\b|^error\b"
 )
 ERROR_WORDS = ("rror", "RROR", "Traceback", "FATAL", "CRITICAL", "noticed that", "detected that")
+ERROR_BYTES = tuple(word.encode() for word in ERROR_WORDS)
 WARNING = re.compile(r"W(?:ARNING|arning\b)")
 DEBUG = re.compile(r"DEBUG:|^DEBUG\b")
 
@@ -38,17 +39,18 @@ class DisplayText(NamedTuple):
 class Folder:
     """Turns chunks of a log into display lines.
 
-    `lines` numbers them, `folded` counts repeats, `hidden` what a flood left out of sight (the log has it).
+    `lines` numbers them, `folded` counts repeats, `hidden` what a flood left out of sight (the log has it): of each chunk
+    more than `burst` new lines after some quiet.
     """
 
-    def __init__(self, first_line: int = 1) -> None:
+    def __init__(self, first_line: int = 1, *, burst: int = BURST) -> None:
         self.lines = first_line - 1
         self.folded = 0
         self.hidden = 0
         self._splitter = LineSplitter()
         self._read: OrderedDict[bytes, DisplayText] = OrderedDict()
         self._known: OrderedDict[str, LogLine] = OrderedDict()
-        self._credit = BURST
+        self._burst = self._credit = burst
 
     def feed(self, data: bytes) -> list[LogLine]:
         """The lines that are new or whose count changed, each once, in the order of the log."""
@@ -105,7 +107,7 @@ class Folder:
     def _show(self, fresh: list[tuple[LogLine, str]], changed: dict[int, LogLine]) -> None:
         """Add the newest of `fresh` to `changed`; forget the others, so that a repeat of theirs is shown."""
         hidden, shown = fresh[: -self._credit], fresh[-self._credit :]
-        self._credit = min(BURST, self._credit - len(shown) + MOST)
+        self._credit = min(self._burst, self._credit - len(shown) + MOST)
         self.hidden += len(hidden)
         for line, text in hidden:
             changed.pop(line.number, None)
@@ -127,6 +129,12 @@ def read_text(raw: bytes) -> DisplayText:
     whole = decode(raw)
     text, rank = strip_prefixes(whole)
     return DisplayText(text if text.strip() else "", rank, level_of(whole))
+
+
+def may_hold_level(block: bytes, level: str) -> bool:
+    """Whether a line of `block` may be of `level` or worse."""
+    words = {"error": ERROR_BYTES, "warning": (*ERROR_BYTES, b"ARNING", b"arning")}.get(level)
+    return words is None or any(word in block for word in words)
 
 
 def level_of(text: str) -> Level:

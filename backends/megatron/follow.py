@@ -31,7 +31,7 @@ class Update:
 
     `lines`: at most 200 display lines, new or with another count. `reset`: they take the place of all lines before (their
     numbers are known now). `record`: the one to read from now on. `caught_up`: nothing is left to read. `ended`: the log
-    has ended. `note`: news for the reader, as a sentence.
+    has ended. `note`: news for the reader, as a sentence. `before`: lines of the files whose place this one took.
     """
 
     lines: tuple[LogLine, ...]
@@ -40,6 +40,7 @@ class Update:
     ended: bool = False
     note: str | None = None
     reset: bool = False
+    before: int = 0
 
 
 class Reading:
@@ -47,6 +48,7 @@ class Reading:
 
     def __init__(self, first_line: int = 1) -> None:
         self.record = Record()
+        self.before = 0  # lines until the log was last cut
         self.folder = Folder(first_line)
         self.parser = Parser()
 
@@ -68,7 +70,7 @@ class Reading:
     def begin_anew(self) -> list[LogLine]:
         """The log was cut: what comes is another attempt. Returns the last line of before, if it had no newline."""
         lines = self.finish()
-        seen = self.parser.lines
+        self.before = seen = self.parser.lines
         with self.record.lock:
             self.record.begin_attempt(seen + 1)
         self.parser = Parser()
@@ -215,5 +217,7 @@ class Follower:
         for start in starts:
             last = start == starts[-1]
             part = tuple(lines[start : start + MOST])
-            yield Update(part, self.record, caught_up and last, ended and last, note, reset)
+            yield Update(
+                part, self.record, caught_up and last, ended and last, note, reset, self._reading.before
+            )
             note, reset = None, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -108,13 +109,27 @@ def test_a_run_on_another_host_is_read_from_its_folder(tmp_path: Path, monkeypat
     assert list(found) == []
 
 
-def test_a_log_alone_is_asked_for_its_writer(tmp_path: Path):
+def test_a_log_alone_is_asked_for_its_writer_as_long_as_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tui.screens.monitor_sources.LOOK", 0.01)
     log = tmp_path / "train.log"
     log.write_text("words\n")
-    assert list(Readings(Watched("train.log", log), Live)()) == [Reading(note=NOT_SEEN)]
     assert list(Readings(Watched("standard input", 0), Live)()) == [Reading(note=NOT_SEEN)]
-    with log.open("a"):
+    readings = Readings(Watched("train.log", log), Live)
+    found = readings()
+    assert next(found) == Reading(note=NOT_SEEN)
+    with log.open("a") as file:
+        file.write("more\n")
+        file.flush()
+        os.utime(log, (START, START))
+        assert list(found) == [Reading((NOW,))]
         assert list(Readings(Watched("train.log", log), Live)()) == [Reading((NOW,))]
+    closed = Readings(Watched("train.log", log), Live)
+    found = closed()
+    next(found)
+    closed.close()
+    assert list(found) == []
 
 
 def test_recorded_readings_are_plotted_by_time_and_beside_iterations(tmp_path: Path):

@@ -147,7 +147,7 @@ class MonitorScreen(MonitorKeys):
         model = cast("MonitorModel", self.model)
         log = self.query_one(LogView)
         log.note, log.search = (f"waiting for {model.waiting_for}" if model.waiting_for else ""), ""
-        log.restart()
+        log.restart(model.wanted.file if model.wanted else None)
         self.query_one(AttentionPanel).update(())
         self.query_one(GpuPanel).forget()
         marker = "o" if self.ascii_only else "◇"
@@ -168,6 +168,7 @@ class MonitorScreen(MonitorKeys):
         model, log = cast("MonitorModel", self.model), self.query_one(LogView)
         model.take(news)
         log.note = news.note or ("" if news.caught_up else "reading the log's history")
+        log.past.before, log.caught_up = news.before, news.caught_up
         if news.reset:
             log.clear()
         log.add(news.lines)

@@ -98,6 +98,14 @@ class MonitorKeys(LivePanes):
     def on_attention_panel_opened(self, message: AttentionPanel.Opened) -> None:
         self._show_whole("attention", message.entry.whole())
 
+    def on_attention_panel_pointed(self, message: AttentionPanel.Pointed) -> None:
+        """To the line of the log that an entry tells of; a pane that fills the screen gives way to it."""
+        log = self.query_one(LogView)
+        if self.zoomed:
+            self.zoom_pane("log")
+        self.set_focus(log)
+        log.go_to(message.line)
+
     def on_attention_panel_copied(self, message: AttentionPanel.Copied) -> None:
         copy(self.app, message.text)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +32,7 @@ from backends.workspace import Workspace
 LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
 LOOK = 1.0  # s between two looks at the state of a run
 FAR_LOOK = 5.0  # s between two looks at what another host writes
+MOST_PATIENT = 30.0  # s between two looks for who writes a log that grows: all processes are asked
 NOT_SEEN = "The log is all there is: the GPUs of its machine are not seen from here."
 
 
@@ -46,8 +47,13 @@ class Watched:
     log: Path | int
     run: RunFolder | None = None
 
+    @property
+    def file(self) -> Path | None:
+        """The log's file, where it has one."""
+        return self.log if isinstance(self.log, Path) and not is_event_path(self.log) else None
+
     def follower(self) -> Follower | EventFollower:
-        if isinstance(self.log, Path) and is_event_path(self.log):
+        if isinstance(self.log, Path) and self.file is None:
             return EventFollower(self.log)
         return Follower(PipeSource(self.log) if isinstance(self.log, int) else FileSource(self.log))
 
@@ -75,7 +81,10 @@ def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | No
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Some updates of a follower as one. `reset`: the lines take the place of all that were shown before."""
+    """Some updates of a follower as one. `reset`: the lines take the place of all that were shown before.
+
+    `before`: lines of the files whose place the log's file took.
+    """
 
     lines: tuple[LogLine, ...]
     record: Record
@@ -84,11 +93,19 @@ class News:
     note: str | None
     written: float | None  # s since the epoch: when the log last grew; None of a pipe
     reset: bool = False
+    before: int = 0
 
     @classmethod
     def of(cls, update: Update, written: float | None) -> News:
         return cls(
-            update.lines, update.record, update.caught_up, update.ended, update.note, written, update.reset
+            update.lines,
+            update.record,
+            update.caught_up,
+            update.ended,
+            update.note,
+            written,
+            update.reset,
+            update.before,
         )
 
     def then(self, later: News) -> News:
@@ -97,7 +114,7 @@ class News:
         lines = {line.number: line for line in (*before, *later.lines)}
         kept = tuple(lines.values())[-LINES_WAITING:]
         note, reset = later.note or self.note, self.reset or later.reset
-        return News(kept, later.record, later.caught_up, later.ended, note, later.written, reset)
+        return replace(later, lines=kept, note=note, reset=reset)
 
 
 def _written(path: Path) -> float | None:
@@ -166,7 +183,7 @@ class Reading:
 class Readings:
     """The GPUs beside a log. Where the job runs on this machine they are asked; else what its supervisor wrote is read.
 
-    Of somebody's log it is known only that a process of this machine writes it, or that none does.
+    Of somebody's log it is known only that a process of this machine writes it, or that none does (yet).
     """
 
     def __init__(self, wanted: Watched, live: Callable[[], Live] = this_machines_gpus) -> None:
@@ -183,8 +200,7 @@ class Readings:
     def __call__(self) -> Iterator[Reading]:
         run, log = self._wanted.run, self._wanted.log
         if run is None:
-            here = isinstance(log, Path) and written_here(log)
-            yield from self._now() if here else [Reading(note=NOT_SEEN)]
+            yield from self._of_somebody(log)
             return
         file = TelemetryFile(run.telemetry)
         timeline = Timeline()
@@ -198,6 +214,23 @@ class Readings:
             yield from self._now()
         else:
             yield from self._elsewhere(file, recorded)
+
+    def _of_somebody(self, log: Path | int) -> Iterator[Reading]:
+        """This machine's readings from when a process of it writes the log: looked for as long as the log grows."""
+        seen, pause, told = None, LOOK, False
+        while not self._closed.is_set():
+            written = _written(log) if isinstance(log, Path) else None
+            if written != seen and isinstance(log, Path) and written_here(log):
+                yield from self._now()
+                return
+            if not told:
+                told = True
+                yield Reading(note=NOT_SEEN)
+            if isinstance(log, int):
+                return
+            seen = written
+            self._closed.wait(pause)
+            pause = min(2 * pause, MOST_PATIENT)
 
     def _now(self) -> Iterator[Reading]:
         self._live = self._make()

@@ -49,12 +49,26 @@ class AttentionPanel(Panel):
         Binding("enter,o", "open", "open", id="attention.open", tooltip="The whole text of the marked entry"),
         Binding("up,k", "move(-1)", "up", id="attention.up", tooltip="The entry above", show=False),
         Binding("down,j", "move(1)", "down", id="attention.down", tooltip="The entry below", show=False),
+        Binding(
+            "g",
+            "point",
+            "its line",
+            id="attention.point",
+            tooltip="Go to the line of the log where it was said",
+        ),
         Binding("y", "copy", "copy", id="attention.copy", tooltip="Copy the marked entry"),
     ]
 
     class Opened(Message):
         def __init__(self, entry: Entry) -> None:
             self.entry = entry
+            super().__init__()
+
+    class Pointed(Message):
+        """Line `line` of the log is to be seen."""
+
+        def __init__(self, line: int) -> None:
+            self.line = line
             super().__init__()
 
     class Copied(Message):
@@ -130,6 +144,10 @@ class AttentionPanel(Panel):
     def action_open(self) -> None:
         if self.entries:
             self.post_message(self.Opened(self.entries[min(self._marked, len(self.entries) - 1)]))
+
+    def action_point(self) -> None:
+        if self.entries and (line := self.entries[min(self._marked, len(self.entries) - 1)].line):
+            self.post_message(self.Pointed(line))
 
     def action_copy(self) -> None:
         if self.entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from backends.megatron.events import LogLine
 
 KEPT = 5000  # lines; older ones are in the file
+KEPT_OF_PIPE = 20_000  # lines; older ones are nowhere
+WHOLE = 4000  # lines of a log of which none is left out: not dropped here, nor hidden by the folder as part of a flood
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -76,7 +79,7 @@ class LogBuffer:
         self._lines.clear()
         self._counts.clear()
         self._visible.clear()
-        self.total = self.folded = 0
+        self.total = self.folded = self.dropped = 0
 
     def let_through(self, wanted: LogFilter) -> None:
         self.filter = wanted
@@ -86,6 +89,10 @@ class LogBuffer:
         """Visible lines `start` … `start + count - 1`."""
         stop = min(start + count, len(self._visible))
         return [self._lines[self._visible[i]] for i in range(max(start, 0), stop)]
+
+    def index_of(self, number: int) -> int:
+        """Where line `number` is, or the visible line before it."""
+        return max(bisect.bisect_right(self._visible, number) - 1, 0)
 
     def find(self, text: str, start: int, step: int) -> int | None:
         """The first visible line from `start` on (step 1 down, -1 up, going round) that holds `text`, upper or lower case."""

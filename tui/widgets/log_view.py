@@ -1,9 +1,12 @@
-"""The log: follows its end, pauses, searches, filters, folds repeats, copies. Only rows that changed are written."""
+"""The log: follows its end, pauses, goes back to any line, searches, filters, folds repeats, copies.
+
+Only rows that changed are written.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, chop_cells
@@ -11,9 +14,9 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tui.widgets.log_buffer import LogBuffer, LogFilter
+from tui.widgets.log_moves import LogMoves
 from tui.widgets.log_words import displayed
-from tui.widgets.panel import Panel, Span, fit, width_of
+from tui.widgets.panel import Span, fit, width_of
 
 if TYPE_CHECKING:
     from backends.megatron.events import LogLine
@@ -22,8 +25,8 @@ STYLES = {"debug": "dim", "info": "text", "warning": "warning", "error": "error"
 SIDEWAYS = 20  # cells a key press moves the text
 
 
-class LogView(Panel):
-    """Lines of a log. `add` appends; while paused or scrolled up, what is seen stays where it is."""
+class LogView(LogMoves):
+    """Draws the lines around the place where the reader is, and says where that is."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "pause", id="log.pause", tooltip="Hold the view, or follow the end again"),
@@ -41,7 +44,7 @@ class LogView(Panel):
         Binding("down,j", "move(1)", "down", id="log.down", tooltip="One line down", show=False),
         Binding("pageup", "page(-1)", "page up", id="log.page_up", tooltip="One page up", show=False),
         Binding("pagedown", "page(1)", "page down", id="log.page_down", tooltip="One page down", show=False),
-        Binding("home,g", "top", "first", id="log.top", tooltip="The oldest line kept", show=False),
+        Binding("home,g", "top", "first", id="log.top", tooltip="The first line of the log", show=False),
         Binding(
             "end,G", "bottom", "last", id="log.bottom", tooltip="The newest line, and follow", show=False
         ),
@@ -69,49 +72,6 @@ class LogView(Panel):
             self.line = line
             super().__init__()
 
-    def __init__(
-        self, *, id: str | None = None, ascii_only: bool = False, buffer: LogBuffer | None = None
-    ) -> None:
-        super().__init__(id=id, ascii_only=ascii_only)
-        self.buffer = buffer or LogBuffer()
-        self.following = True
-        self.search = ""
-        self.note = ""  # what the follower says of the file ("truncated", "waiting for …")
-        self._top = 0
-        self._cursor: int | None = None  # marked line, while not following
-        self._shift = 0
-
-    def clear(self) -> None:
-        """What comes next takes the place of all lines so far."""
-        self.buffer.clear()
-        self._top, self._cursor = 0, None
-
-    def add(self, lines: Iterable[LogLine]) -> None:
-        dropped = self.buffer.dropped
-        self.buffer.add(lines)
-        dropped = self.buffer.dropped - dropped
-        if not self.following and dropped:
-            self._top = max(self._top - dropped, 0)
-            self._cursor = None if self._cursor is None else max(self._cursor - dropped, 0)
-        self.show()
-
-    def restart(self) -> None:
-        """The log began anew."""
-        self.buffer.clear()
-        self.action_bottom()
-
-    def let_through(self, wanted: LogFilter) -> None:
-        self.buffer.let_through(wanted)
-        self.action_bottom()
-
-    def look_for(self, text: str) -> None:
-        """Mark the newest line that holds `text`; an empty text ends the search."""
-        self.search = text
-        if not text:
-            self.show()
-            return
-        self._to_match(len(self.buffer) - 1, -1)
-
     # Drawing.
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
@@ -124,22 +84,40 @@ class LogView(Panel):
             ("log", "title"),
             (dot, "dim"),
             state,
-            (f"{dot}{self._filter_words()}{dot}{counts}", "dim"),
+            (f"{dot}{self._filter_words()}{dot}{self._place_words() or counts}", "dim"),
         ]
         if self.note:
             left.append((dot + self.note, "warning"))
-        right: list[Span] = []
-        if self.search:
-            right = [(f"/{self.search}  {self.buffer.matches(self.search):,} lines", "info")]
-        return left, right
+        return left, self._search_words()
+
+    def _place_words(self) -> str:
+        """Where in the log the marked line is."""
+        marked = [] if self._cursor is None else self._lines.window(self._cursor, 1)
+        if self.past.progress is not None and not self.search:
+            return f"reading the file, {self.past.progress:.0%}"
+        if not marked or not (self.caught_up or len(self.past)):
+            return ""
+        lost = self._cursor == 0 and not self.past.path and self.buffer.dropped
+        total = f" of {self.buffer.total:,}" if self.caught_up else ""
+        return f"line {marked[0].number:,}{total}{', older ones were not kept' if lost else ''}"
+
+    def _search_words(self) -> Sequence[Span]:
+        if not self.search:
+            return []
+        if not self._deep:
+            return [(f"/{self.search}  {self.buffer.matches(self.search):,} lines", "info")]
+        progress = self.past.progress
+        far = f"  searching, {progress:.0%}, esc ends it" if progress is not None else ""
+        more = "+" if self.past.counting else ""
+        return [(f"/{self.search}  {self.past.matches:,}{more} lines{far}", "info")]
 
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
-        last = max(len(self.buffer) - height, 0)
+        last = max(len(self._lines) - height, 0)
         if self.following:
             self._top = last
         self._top = min(max(self._top, 0), last)
         rank_width = len(str(max(self.buffer.ranks))) if self.buffer.ranks else 0
-        lines = self.buffer.window(self._top, height)
+        lines = self._lines.window(self._top, height)
         return [
             self._row(line, self._top + i == self._cursor, width, rank_width) for i, line in enumerate(lines)
         ]
@@ -175,57 +153,7 @@ class LogView(Panel):
             at = match.end()
         return [*spans, (text[at:], style)]
 
-    def _filter_words(self) -> str:
-        words = self.buffer.filter.words()
-        return words.replace(" · ", " - ") if self.ascii_only else words
-
-    # Moving.
-
-    def _hold(self) -> None:
-        """Stop following; the newest line in view is marked."""
-        if self.following:
-            self.following = False
-            self._cursor = max(len(self.buffer) - 1, 0)
-
-    def _mark(self, index: int) -> None:
-        self._cursor = min(max(index, 0), max(len(self.buffer) - 1, 0))
-        height = self.body_size[1]
-        if self._cursor < self._top:
-            self._top = self._cursor
-        elif self._cursor >= self._top + height:
-            self._top = self._cursor - height + 1
-        self.show()
-
-    def _to_match(self, start: int, step: int) -> None:
-        found = self.buffer.find(self.search, start, step)
-        if found is None:
-            self.app.notify(f"Nothing in view holds “{self.search}”.", markup=False, severity="warning")
-            self.show()
-            return
-        self._hold()
-        self._mark(found)
-
-    def action_pause(self) -> None:
-        if self.following:
-            self._hold()
-            self.show()
-        else:
-            self.action_bottom()
-
-    def action_bottom(self) -> None:
-        self.following, self._cursor = True, None
-        self.show()
-
-    def action_top(self) -> None:
-        self._hold()
-        self._mark(0)
-
-    def action_move(self, step: int) -> None:
-        self._hold()
-        self._mark((self._cursor or 0) + step)
-
-    def action_page(self, step: int) -> None:
-        self.action_move(step * max(self.body_size[1] - 1, 1))
+    # Keys.
 
     def action_sideways(self, step: int) -> None:
         self._shift = max(self._shift + step * SIDEWAYS, 0)
@@ -239,8 +167,9 @@ class LogView(Panel):
         event.stop()
         if self.following:
             return
-        self.action_move(3)
-        if self._cursor == len(self.buffer) - 1:
+        at_end = self._cursor == len(self._lines) - 1
+        self._go(3)
+        if at_end:
             self.action_bottom()
 
     # What needs the screen.
@@ -252,20 +181,19 @@ class LogView(Panel):
         if not self.search:
             self.action_search()
             return
-        start = (len(self.buffer) if self._cursor is None else self._cursor) + step
-        self._to_match(start, step)
+        self._to_match(self._cursor, step)
 
     def action_filter(self) -> None:
         self.post_message(self.FilterAsked())
 
     def action_copy(self) -> None:
         if self._cursor is not None:
-            lines = self.buffer.window(self._cursor, 1)
+            lines = self._lines.window(self._cursor, 1)
         else:
-            lines = self.buffer.window(self._top, self.body_size[1])
+            lines = self._lines.window(self._top, self.body_size[1])
         self.post_message(self.Copied("\n".join(line.text for line in lines), len(lines)))
 
     def action_open(self) -> None:
-        at = self._cursor if self._cursor is not None else len(self.buffer) - 1
-        for line in self.buffer.window(at, 1):
+        at = self._cursor if self._cursor is not None else len(self._lines) - 1
+        for line in self._lines.window(at, 1):
             self.post_message(self.Opened(line))
