@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from textual._context import active_message_pump
-from textual.app import App
 from textual.dom import DOMNode
 
 from backends.errors import UserError
 from backends.files import write_atomic
 from backends.text import clean
+from tui.early_input import EarlyInput
 
 FAILURES = 5  # more than so many, and something is wrong that no new screen mends
 
 
-class SurvivingApp(App[None]):
+class SurvivingApp(EarlyInput):
     """`report` is what is known of the newest failure; `broken` why the application had to end, if it had to."""
 
     def __init__(self, *, ansi_color: bool | None = None) -> None:

@@ -275,7 +275,7 @@ class LaunchScreen(PlaceScreen):
 
     def action_zoom(self) -> None:
         self.toggle_class("-zoomed")
-        self.query_one("#outlook" if self.has_class("-zoomed") else "#row-preset").focus()
+        self.set_focus(self.query_one("#outlook" if self.has_class("-zoomed") else "#row-preset"))
 
     def action_scroll(self, pages: int) -> None:
         pane = self.query_one("#outlook", VerticalScroll)
@@ -284,7 +284,7 @@ class LaunchScreen(PlaceScreen):
     def action_row(self, step: int) -> None:
         """From nowhere, which esc leads to, back to where one was."""
         if self.focused is None and self._last_row is not None:
-            self._last_row.focus()
+            self.set_focus(self._last_row)
         elif step > 0:
             self.focus_next()
         else:

@@ -127,7 +127,7 @@ class SearchField(Input):
         self.action_leave()
 
     def action_leave(self) -> None:
-        self._log.focus()
+        self.screen.set_focus(self._log)
 
     def on_blur(self) -> None:
         self.remove()

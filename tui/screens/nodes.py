@@ -167,7 +167,7 @@ class NodesScreen(PlaceScreen):
         self.query_one("#beside", Rows).update([[said[line]] if line in said else [] for line in lines])
 
     def action_edit(self) -> None:
-        self._area.focus()
+        self.set_focus(self._area)
 
     def action_save(self) -> None:
         text, found = self._area.text, self._found

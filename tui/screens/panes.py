@@ -40,7 +40,7 @@ class PaneScreen(Screen[None]):
             if isinstance(parent := widget.parent, Widget) and parent is not self:
                 parent.set_class(any(child.has_class("-zoomed") for child in parent.children), "-zoomed")
         if wanted is not None:
-            self.pane(wanted).focus()
+            self.set_focus(self.pane(wanted))
 
     def action_zoom(self) -> None:
         if self.zoomed:
@@ -56,11 +56,11 @@ class PaneScreen(Screen[None]):
             wanted = stations[(stations.index(self.zoomed) + step) % len(stations)]
             self.zoom_pane(wanted)
             if wanted is None:
-                self.pane(panes[0]).focus()
+                self.set_focus(self.pane(panes[0]))
             return
         now = self.focused.id if self.focused is not None and self.focused.id in panes else panes[-1]
         following = panes[(panes.index(str(now)) + step) % len(panes)]
         if self.zoomed:
             self.zoom_pane(following)
         else:
-            self.pane(following).focus()
+            self.set_focus(self.pane(following))

@@ -251,7 +251,7 @@ class PromptScreen(PlaceScreen):
         self._made_from = parent
         self.field.text = clean(text)
         self.field.move_cursor(self.field.document.end)
-        self.field.focus()
+        self.set_focus(self.field)
 
     def action_search(self) -> None:
         self.past.search()
@@ -271,7 +271,7 @@ class PromptScreen(PlaceScreen):
     # Parameters.
 
     def action_write(self) -> None:
-        self.field.focus()
+        self.set_focus(self.field)
 
     def action_greedy(self) -> None:
         self._set_parameters(toggled_greedy(self._request))
