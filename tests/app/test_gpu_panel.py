@@ -10,8 +10,9 @@ from textual.geometry import Region
 
 from backends.megatron.events import Memory
 from backends.telemetry.readings import GpuProcess, GpuReading, HostReading, Snapshot
+from tui.widgets.calm_readings import CalmReadings
 from tui.widgets.gpu_panel import GpuPanel
-from tui.widgets.gpu_rows import ASCII, Glyphs, body, calm, megatron_line
+from tui.widgets.gpu_rows import ASCII, Glyphs, body, megatron_line
 from tui.widgets.panel import width_of
 
 GIB = 1 << 30
@@ -160,11 +161,25 @@ def test_a_host_that_only_wavers_is_shown_as_before():
     def with_host(**fields: float | None) -> Snapshot:
         return node(host=replace(HOST, **fields))  # type: ignore[arg-type]
 
-    assert calm(NO_GPU, with_host(cpu_percent=14.0, memory_used=31 * GIB + GIB // 2)).host == HOST
-    assert calm(NO_GPU, with_host(cpu_percent=17.0)).host.cpu_percent == 17
-    assert calm(NO_GPU, with_host(memory_used=33 * GIB)).host.memory_used == 33 * GIB
-    assert calm(NO_GPU, with_host(cpu_percent=None)).host.cpu_percent is None
-    assert calm(None, NO_GPU) == NO_GPU
+    calm = CalmReadings()
+    assert calm.settle(NO_GPU) == NO_GPU
+    assert calm.settle(with_host(cpu_percent=80.0, memory_used=34 * GIB)).host == HOST
+    assert calm.settle(with_host(memory_used=40 * GIB)).host.memory_used == 40 * GIB
+    assert calm.settle(with_host(cpu_percent=None)).host.cpu_percent is None
+    shown = [calm.settle(with_host(cpu_percent=70.0)).host.cpu_percent for _ in range(60)]
+    assert 60 < shown[-1] <= 70 and len(set(shown)) < 9  # type: ignore[operator]
+    jumping = {calm.settle(with_host(cpu_percent=70.0 + 20 * (-1) ** n)).host.cpu_percent for n in range(60)}
+    assert jumping == {shown[-1]}
+
+
+def test_a_gpu_that_only_wavers_is_shown_as_before_and_what_is_wrong_with_it_at_once():
+    calm = CalmReadings()
+    calm.settle(node(gpu(0), gpu(1)))
+    wavering = gpu(
+        0, power=692.0, temperature=62, utilization=97, throttling=("hw thermal",), memory_used=GIB
+    )
+    shown = calm.settle(node(wavering, gpu(1, power=400.0))).gpus
+    assert shown == (gpu(0, throttling=("hw thermal",), memory_used=GIB), gpu(1, power=400.0))
 
 
 class PanelApp(App[None]):

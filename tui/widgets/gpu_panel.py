@@ -13,6 +13,7 @@ from tui.widgets.panel import Panel, Row, Span
 if TYPE_CHECKING:
     from backends.megatron.events import Memory
     from backends.telemetry.readings import Snapshot
+    from tui.widgets.calm_readings import CalmReadings
 
 
 class GpuPanel(Panel):
@@ -42,6 +43,7 @@ class GpuPanel(Panel):
     def forget(self) -> None:
         """Nothing is known: what comes belongs to something else."""
         self._snapshots: tuple[Snapshot, ...] = ()
+        self._calm: CalmReadings | None = None
         self._memory: Mapping[int | None, Memory] = {}
         self._expected: Memory | None = None
         self.note: str | None = None  # why there are no (newer) readings
@@ -59,11 +61,11 @@ class GpuPanel(Panel):
 
         Only rows that changed are written.
         """
-        from tui.widgets.gpu_rows import calm
-
         if snapshots is not None:
-            shown = {old.host.host: old for old in self._snapshots}
-            self._snapshots = tuple(calm(shown.get(new.host.host), new) for new in snapshots)
+            from tui.widgets.calm_readings import CalmReadings
+
+            self._calm = self._calm or CalmReadings()
+            self._snapshots = tuple(map(self._calm.settle, snapshots))
         if megatron_memory is not None:
             self._memory, self._expected = megatron_memory, expected
         if note is not None:

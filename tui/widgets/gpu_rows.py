@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from backends.megatron.events import Memory
 from backends.telemetry.readings import GpuProcess, GpuReading, HostReading, Snapshot
@@ -12,8 +12,6 @@ from tui.widgets.panel import Row, Span
 
 GIB = 1 << 30
 HOT = 85  # °C; the H100 and H200 lower their clocks from 87 to 90
-CALM_CPU = 5  # points, and
-CALM_MEMORY = 0.005  # of all memory: what a host wavers by at rest, which is not worth a redraw
 SHORTEST_BAR = 6  # cells; narrower than that, numbers leave instead
 
 
@@ -92,22 +90,6 @@ def body(
     return [*_bars(gpus, width, glyphs), *notes, *(_host(snapshot, glyphs) for snapshot in snapshots)][
         :height
     ]
-
-
-def calm(shown: Snapshot | None, new: Snapshot) -> Snapshot:
-    """`new`, with the numbers of its host as `shown` where they only waver (a host at rest writes nothing)."""
-    if shown is None or shown.host.host != new.host.host:
-        return new
-    before, now = shown.host, new.host
-    if _wavers(before.cpu_percent, now.cpu_percent, CALM_CPU):
-        now = replace(now, cpu_percent=before.cpu_percent)
-    if _wavers(before.memory_used, now.memory_used, CALM_MEMORY * (now.memory_total or 0)):
-        now = replace(now, memory_used=before.memory_used)
-    return replace(new, host=now)
-
-
-def _wavers(before: float | None, now: float | None, step: float) -> bool:
-    return before is not None and now is not None and abs(before - now) < step
 
 
 def megatron_line(memory: Mapping[int | None, Memory] | None) -> str:
