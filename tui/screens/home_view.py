@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rich.cells import cell_len, chop_cells
 
 from tui.glyphs import Glyphs
 from tui.run_words import cell, end, left, loss, progress, style_of, when, widest
@@ -20,6 +23,7 @@ Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "setup", "
 PAST = 8  # runs that are shown of those that ran; Runs has them all
 BAR = 20  # cells
 NAME = (12, 32)  # least and most cells of a run's title
+WIDE = 100  # cells from which a run takes one row
 WORDS = (20, 56)  # least and most cells of what a step says, before its command
 
 
@@ -59,7 +63,7 @@ def steps(runs: Sequence[SeenRun], *, set_up: bool = True) -> list[Step]:
         words = f"Serve {name_of(saved)} at iteration {saved.checkpoint:,} and talk to it"
         found.append(Step("v", "serve", words, _saved("serve", saved), saved))
     if training is None:
-        found.append(Step("d", "demo", "Train a tiny GPT on this machine and talk to it", "mdk-tui demo"))
+        found.append(Step("d", "demo", "Train a tiny GPT here and talk to it", "mdk-tui demo"))
     if not set_up:
         found.append(Step("s", "setup", "Set up Megatron-LM: clone, image, data", "mdk-tui setup"))
     found.append(
@@ -71,7 +75,7 @@ def steps(runs: Sequence[SeenRun], *, set_up: bool = True) -> list[Step]:
 def name_of(seen: SeenRun) -> str:
     """Its title as far as the first mark of punctuation: enough for a sentence."""
     info = seen.info
-    return info.title.partition(":")[0].strip() or info.run
+    return re.split("[:,;]", info.title, maxsplit=1)[0].strip() or info.run
 
 
 def rows(
@@ -91,7 +95,7 @@ def rows(
         ]
     found = steps(runs, set_up=set_up)
     words = widest([step.words for step in found], WORDS[0], min(WORDS[1], max(width - 24, WORDS[0])))
-    lines += [_heading("next"), *(_step(step, glyphs, words) for step in found)]
+    lines += [_heading("next"), *(row for step in found for row in _step(step, glyphs, words, width))]
     if past:
         names = widest([name_of(seen) for seen in past[:PAST]], *NAME)
         done = widest([progress(seen.info) for seen in past[:PAST]], 0, 24)
@@ -114,20 +118,22 @@ def _blank() -> ListRow:
 
 
 def _running(seen: SeenRun, glyphs: Glyphs, width: int) -> list[ListRow]:
-    """One row; on a narrow screen a second one for how far it is."""
+    """One row; on a narrow screen a second one for how far it is, or where it answers."""
     info = seen.info
     sign: Span = (f"  {glyphs.phase(info.phase)} ", style_of(info.phase))
     name = cell(name_of(seen), min(NAME[1], max(width // 3, NAME[0])))
     key = f"run:{info.path}"
     if info.kind == "serve":
         words = info.address or "loading: it answers once there is a checkpoint"
-        return [ListRow(key, (sign, (name, "title"), (f"  {words}", "text")))]
+        if width >= WIDE:
+            return [ListRow(key, (sign, (name, "title"), (f"  {words}", "text")))]
+        return [ListRow(key, (sign, (name, "title"))), ListRow("", ((f"    {words}", "text"),))]
     facts = "   ".join(filter(None, (progress(info), loss(seen), left(seen)))) or info.phase
     if info.phase == "stopping":
         facts = f"{facts}   {info.stopping or 'stopping'}"
     bar = _bar(seen, glyphs)
     first: tuple[Span, ...] = (sign, (name, "title"), ("  ", "text"), *bar)
-    if width >= 100:
+    if width >= WIDE:
         return [ListRow(key, (*first, (f"  {facts}", "text")))]
     return [ListRow(key, first), ListRow("", ((f"    {facts}", "text"),))]
 
@@ -145,12 +151,15 @@ def _bar(seen: SeenRun, glyphs: Glyphs) -> tuple[Span, ...]:
     )
 
 
-def _step(step: Step, glyphs: Glyphs, words: int) -> ListRow:
+def _step(step: Step, glyphs: Glyphs, words: int, width: int) -> list[ListRow]:
+    """One row; where the command has no room in it, that follows in rows of its own: it is never cut."""
     command = step.command.replace("…", glyphs.dots)
-    return ListRow(
-        f"step:{step.deed}",
-        ((f"  {step.key} ", "focus"), (cell(step.words, words), "text"), (f"   {command}", "dim")),
-    )
+    key = f"step:{step.deed}"
+    said: tuple[Span, ...] = ((f"  {step.key} ", "focus"), (cell(step.words, words), "text"))
+    if words + cell_len(command) + 7 <= width:
+        return [ListRow(key, (*said, (f"   {command}", "dim")))]
+    parts = chop_cells(command, max(width - 6, 1))
+    return [ListRow(key, said), *(ListRow("", ((f"      {part}", "dim"),)) for part in parts)]
 
 
 def _past(seen: SeenRun, names: int, done: int, glyphs: Glyphs, today: datetime) -> ListRow:

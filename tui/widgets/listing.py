@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tui.widgets.panel import Panel, Span, fit
+from tui.widgets.panel import Panel, Span, fit, width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,12 @@ class Listing(Panel):
         return [self._drawn(row, width) for row in shown]
 
     def _drawn(self, row: ListRow, width: int) -> Sequence[Span]:
+        spans: Sequence[Span] = row.spans
+        if width_of(spans) > width > 1:
+            spans = [*fit(spans, width - 1), (">" if self.ascii_only else "…", "dim")]
         if not row.key or row.key != self.marked:
-            return row.spans
-        return fit([(text, "selected") for text, _ in row.spans], width, "selected")
+            return spans
+        return fit([(text, "selected") for text, _ in spans], width, "selected")
 
     def action_move(self, step: int) -> None:
         keys = [row.key for row in self.rows if row.key]
