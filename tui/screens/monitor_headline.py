@@ -86,7 +86,8 @@ def headline(
     `written` is when the log last grew: one that says nothing for long is said to be quiet, whatever its last words were.
     """
     phase = phase_word(record, diagnosis, run_phase)
-    silence = _silence(record, run_phase, written, now) if phase in QUIET_PHASES else None
+    may_be_quiet = phase in QUIET_PHASES or (phase.startswith("starting") and run_phase is None)
+    silence = _silence(record, run_phase, written, now) if may_be_quiet else None
     live = run_phase in ("starting", "running", "stopping") and phase not in ("finished", "failed")
     moving = phase in ("running", "saving", "evaluating") and silence is None
     return Headline(
@@ -111,7 +112,8 @@ def _silence(record: Record, run_phase: str | None, written: float | None, now: 
     if written is None:
         return None
     usual = 20 * (record.iteration_ms or 0.0) / 1000
-    patience = max(QUIET if run_phase is None else 5 * QUIET, usual)
+    known = run_phase is None and record.iteration is not None
+    patience = max(QUIET if known else 5 * QUIET, usual)  # the first iteration may be long in coming
     return now - written if now - written > patience else None
 
 

@@ -90,12 +90,18 @@ def x_limits(start: float, stop: float, previous: Limits | None, *, most: int = 
     span = max(stop - start, 1.0)
     room = nice_step(span, 2 * most)
     high = start + math.ceil(span / room - 1e-9) * room
-    return Limits(start, high, nice_step(high - start, most))
+    return Limits(start, high, whole_step(high - start, most))
+
+
+def whole_step(span: float, most: int) -> float:
+    """As `nice_step`, a whole number: there are no halves of iterations, tokens and seconds."""
+    step = max(nice_step(span, most), 1.0)
+    return step if step.is_integer() else 2 * step
 
 
 def window_limits(start: float, stop: float, *, most: int = 6) -> Limits:
     """Limits of exactly `start` … `stop`: what zoom and pan ask for."""
-    return Limits(start, stop, nice_step(max(stop - start, 1.0), most))
+    return Limits(start, stop, whole_step(max(stop - start, 1.0), most))
 
 
 def inner_ticks(limits: Limits) -> list[float]:
