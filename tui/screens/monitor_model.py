@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from backends.megatron.diagnosis import diagnose
@@ -62,6 +63,8 @@ class MonitorModel:
         info = self.info
         with self.record.lock:
             self.diagnosis = diagnose(self.record)
+            if self.diagnosis.phase == "unknown" and not self._read_in_vain:
+                self.diagnosis = replace(self.diagnosis, advice="")  # it has just begun
             found = entries(
                 self.record,
                 self.diagnosis,
@@ -81,9 +84,17 @@ class MonitorModel:
             return dict(self.record.memory), self.record.theoretical
 
     @property
+    def _read_in_vain(self) -> bool:
+        """Whether somebody's log was read to its end, and holds something else than a training."""
+        foreign = self.wanted is not None and self.wanted.run is None
+        return foreign and self.news is not None and self.news.caught_up and bool(self.news.lines)
+
+    @property
     def may_plot(self) -> bool:
         """Whether there is, or will be, something to plot."""
-        return bool(self.curves.metrics()) or self.diagnosis.phase in ("unknown", "starting", "running")
+        phase = self.diagnosis.phase
+        may_begin = phase in ("starting", "running") or (phase == "unknown" and not self.diagnosis.advice)
+        return bool(self.curves.metrics()) or may_begin
 
     def headline(self, now: float) -> Headline:
         info, name = self.info, self.wanted.name if self.wanted else ""
