@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from piloting import at_rest
 from textual.pilot import Pilot
+from waiting import at_rest
 
 PRESS = Pilot.press
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from piloting import until
 from textual.app import App, ComposeResult
+from waiting import until_seen
 
 from backends.megatron.events import LogLine
 from backends.megatron.folding import Folder
@@ -61,9 +61,9 @@ async def test_the_first_line_of_a_long_log_is_one_key_away_and_so_is_the_last(l
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         await pilot.press("g")
-        await until(pilot, app.says("step 1 of", "step 10 of", f"line 1 of {LINES:,}", "paused"))
+        await until_seen(pilot, app.says("step 1 of", "step 10 of", f"line 1 of {LINES:,}", "paused"))
         await pilot.press("G")
-        await until(pilot, app.says(f"step {LINES} of", "follow"))
+        await until_seen(pilot, app.says(f"step {LINES} of", "follow"))
         assert not len(app.view.past)
 
 
@@ -71,13 +71,13 @@ async def test_line_by_line_and_page_by_page_nothing_is_left_out(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         await pilot.press("up")
-        await until(pilot, app.says(f"line {LINES - 1:,} of"))
+        await until_seen(pilot, app.says(f"line {LINES - 1:,} of"))
         assert app.says(f"step {LINES} of")()  # what was in view stays there
         seen = {LINES - 1}
         for page in range(1, 30):
             at = LINES - 1 - 9 * page
             await pilot.press("pageup")
-            await until(pilot, app.says(f"line {at:,} of"))
+            await until_seen(pilot, app.says(f"line {at:,} of"))
             seen |= {line.number for line in app.view.past.window(app.view._top, 10)}
         assert seen >= set(range(LINES - 1 - 9 * 29, LINES))
 
@@ -86,15 +86,15 @@ async def test_pages_come_as_far_as_one_goes_and_the_eye_stays_where_it_is(log: 
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.go_to(15_000)
-        await until(pilot, app.says("line 15,000 of"))
+        await until_seen(pilot, app.says("line 15,000 of"))
         assert app.says("step 14996 of", "step 15004 of")()
         for _ in range(60):
             app.view.action_move(-200)
-        await until(pilot, app.says("line 3,000 of", "step 3001 of"))
+        await until_seen(pilot, app.says("line 3,000 of", "step 3001 of"))
         app.view.action_move(12_000)
-        await until(pilot, app.says("line 15,000 of", "step 14999 of"))
+        await until_seen(pilot, app.says("line 15,000 of", "step 14999 of"))
         app.view.action_move(LINES)
-        await until(pilot, app.says(f"line {LINES:,} of"))
+        await until_seen(pilot, app.says(f"line {LINES:,} of"))
         assert len(app.view.past) < 2 * KEPT
 
 
@@ -102,26 +102,28 @@ async def test_what_is_written_while_one_looks_back_can_be_gone_down_to(log: Pat
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         await pilot.press("up")
-        await until(pilot, app.says(f"line {LINES - 1:,} of"))
+        await until_seen(pilot, app.says(f"line {LINES - 1:,} of"))
         with log.open("a") as file:
             file.write("a new line\n")
         await pilot.press("down", "down")
-        await until(pilot, app.says(f"line {LINES + 1:,}", "a new line"))
+        await until_seen(pilot, app.says(f"line {LINES + 1:,}", "a new line"))
 
 
 async def test_the_whole_log_is_searched_and_its_matches_counted(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.look_for("runtimeerror")
-        await until(pilot, app.says("number 20077", "/runtimeerror  3 lines"))
+        await until_seen(pilot, app.says("number 20077", "/runtimeerror  3 lines"))
         for found in (10_077, 77, 20_077):  # upward, and round
             await pilot.press("n")
-            await until(pilot, app.says(f"line {found:,} of"))
+            await until_seen(pilot, app.says(f"line {found:,} of"))
         await pilot.press("N")
-        await until(pilot, app.says("line 77 of"))
+        await until_seen(pilot, app.says("line 77 of"))
         app.view.look_for("nowhere at all")
-        await until(pilot, lambda: any("nowhere at all" in toast.message for toast in app._notifications))
-        await until(pilot, app.says("line 77 of", "nowhere at all  0 lines"))
+        await until_seen(
+            pilot, lambda: any("nowhere at all" in toast.message for toast in app._notifications)
+        )
+        await until_seen(pilot, app.says("line 77 of", "nowhere at all  0 lines"))
 
 
 async def test_a_search_that_is_ended_moves_nothing(log: Path):
@@ -138,29 +140,29 @@ async def test_a_filter_finds_what_is_no_longer_kept(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.let_through(LogFilter(level="error"))
-        await until(pilot, app.says("number 77", "number 10077", "number 20077"))
+        await until_seen(pilot, app.says("number 77", "number 10077", "number 20077"))
         assert "step" not in "".join(app.rows())
         app.view.let_through(LogFilter(rank=7))
-        await until(pilot, lambda: any("rank 7" in toast.message for toast in app._notifications))
+        await until_seen(pilot, lambda: any("rank 7" in toast.message for toast in app._notifications))
 
 
 async def test_a_log_that_is_replaced_while_one_looks_back_stays_in_sight(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         await pilot.press("g")
-        await until(pilot, app.says("line 1 of"))
+        await until_seen(pilot, app.says("line 1 of"))
         log.rename(log.with_suffix(".1"))
         log.write_text("the new log\n")
         app.view.past.before = LINES
         app.view.add([LogLine(LINES + 1, None, "info", "the new log")])
         app.view.action_move(1800)
-        await until(pilot, app.says("line 1,801 of"))
+        await until_seen(pilot, app.says("line 1,801 of"))
         await pilot.press("G")
-        await until(pilot, app.says("the new log"))
+        await until_seen(pilot, app.says("the new log"))
         await pilot.press("g")
-        await until(pilot, app.says(f"line {LINES + 1:,} of", "the new log"))
+        await until_seen(pilot, app.says(f"line {LINES + 1:,} of", "the new log"))
         app.view.go_to(5)
-        await until(
+        await until_seen(
             pilot, lambda: any("truncated or replaced" in toast.message for toast in app._notifications)
         )
 
@@ -169,11 +171,13 @@ async def test_a_log_that_is_cut_while_one_looks_back_is_said_to_be(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.go_to(15_000)
-        await until(pilot, app.says("line 15,000 of"))
+        await until_seen(pilot, app.says("line 15,000 of"))
         log.write_text("cut\n")
         assert app.says("step 15000 of")()
         app.view.go_to(20_000)
-        await until(pilot, lambda: any("it was truncated" in toast.message for toast in app._notifications))
+        await until_seen(
+            pilot, lambda: any("it was truncated" in toast.message for toast in app._notifications)
+        )
         assert app.view.following and app.says(f"step {LINES} of")()
 
 
@@ -182,7 +186,9 @@ async def test_a_file_that_went_away_is_no_accident(log: Path):
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         log.unlink()
         await pilot.press("g")
-        await until(pilot, lambda: any("cannot be read" in toast.message for toast in app._notifications))
+        await until_seen(
+            pilot, lambda: any("cannot be read" in toast.message for toast in app._notifications)
+        )
         assert app.view.following
 
 
@@ -192,7 +198,7 @@ async def test_of_a_pipe_it_is_said_that_older_lines_were_not_kept(log: Path):
         app.view.buffer.kept = 1000
         app.view.add([LogLine(LINES + 1, None, "info", "last")])
         await pilot.press("g")
-        await until(pilot, app.says(f"line {LINES - 998:,} of {LINES + 1:,}, older ones were not kept"))
+        await until_seen(pilot, app.says(f"line {LINES - 998:,} of {LINES + 1:,}, older ones were not kept"))
 
 
 async def test_a_short_log_is_not_read_again(tmp_path: Path):
@@ -205,4 +211,4 @@ async def test_a_short_log_is_not_read_again(tmp_path: Path):
         app.view.add(Folder().feed(path.read_bytes()))
         path.unlink()
         await pilot.press("up", "up")
-        await until(pilot, app.says("line 1 of 2", "first"))
+        await until_seen(pilot, app.says("line 1 of 2", "first"))

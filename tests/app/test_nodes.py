@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from fake_runs import listing
-from piloting import until
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 from waiting import until_seen

@@ -35,3 +35,16 @@ async def until_so(holds: Callable[[], object], what: str = "it") -> None:
     while not holds():
         assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}"
         await asyncio.sleep(0.01)
+
+
+async def at_rest(pilot: Pilot[Any]) -> None:
+    """Until nothing waits in the event loop: every key was dealt with, every message, every redraw.
+
+    What threads bring is another matter: that is for `until_seen`.
+    """
+    deadline, quiet = time.monotonic() + LIMIT, 0
+    while quiet < 3 and time.monotonic() < deadline and pilot.app.is_running and pilot.app.screen_stack:
+        await pilot.pause(0)
+        nodes = [pilot.app, *pilot.app.screen.walk_children(with_self=True)]
+        keys = getattr(pilot.app, "_handed_at", None) is not None
+        quiet = 0 if keys or any(node.message_queue_size for node in nodes) else quiet + 1

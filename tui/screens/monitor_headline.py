@@ -86,9 +86,7 @@ def headline(
     `written` is when the log last grew: one that says nothing for long is said to be quiet, whatever its last words were.
     """
     phase = phase_word(record, diagnosis, run_phase)
-    may_be_quiet = phase in QUIET_PHASES or (
-        phase.startswith("starting") and run_phase is None
-    )
+    may_be_quiet = phase in QUIET_PHASES or (phase.startswith("starting") and run_phase is None)
     silence = _silence(record, run_phase, written, now) if may_be_quiet else None
     live = run_phase in ("starting", "running", "stopping") and phase not in ("finished", "failed")
     moving = phase in ("running", "saving", "evaluating") and silence is None
