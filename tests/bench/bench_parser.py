@@ -60,18 +60,29 @@ def iteration_lines(count: int, prefix: str = "", scales: bool = False) -> Itera
         )
 
 
-def with_events(lines: Iterator[str]) -> Iterator[str]:
-    """An evaluation each 100 lines and a checkpoint each 500, as in a real log with --log-interval 10."""
+def with_events(lines: Iterator[str], evaluations: int = 100, saves: int = 500) -> Iterator[str]:
+    """An evaluation and a checkpoint after each so many lines; as it is, those of a real log with --log-interval 10."""
     for i, line in enumerate(lines, 1):
         yield line
-        if i % 100 == 0:
-            yield "(min, max) time across ranks (ms):\n    evaluate .......................................: (826.51, 826.88)\n"
+        if i % evaluations == 0:
+            yield f"(min, max) time across ranks (ms):\n    evaluate .......................................: ({800 + i % 97}.51, {801 + i % 97}.88)\n"
             yield "-" * 90 + "\n"
-            yield f" validation loss at iteration {i} | lm loss value: 4.1E+00 | lm loss PPL: 6.0E+01 | \n"
+            yield f" validation loss at iteration {i} | lm loss value: {1 + 1 / i:.6E} | lm loss PPL: {3 + 1 / i:.6E} | \n"
             yield "-" * 90 + "\n"
-        if i % 500 == 0:
+        if i % saves == 0:
             yield f"saving checkpoint at iteration {i:7d} to ck in torch format\n"
             yield f"  successfully saved checkpoint from iteration {i:7d} to ck\n"
+
+
+def with_memory(lines: Iterator[str]) -> Iterator[str]:
+    """A memory line after every iteration line."""
+    for i, line in enumerate(lines, 1):
+        yield line
+        yield f"[Rank 0] (after {i} iterations) memory (MB) | allocated: {1000 + i % 777}.34475 | max allocated: {2000 + i % 77}.56453 | reserved: 2860.0\n"
+
+
+def of_two_ranks(lines: Iterator[str]) -> Iterator[str]:
+    return (f"[1,{rank}]<stdout>: {line}" for line in lines for rank in (0, 1))
 
 
 def with_timer_lines(lines: Iterator[str]) -> Iterator[str]:
@@ -131,6 +142,10 @@ def logs(iterations: int) -> Iterator[Log]:
     yield made("… below an mpirun prefix", iteration_lines(iterations, "[1,15]<stdout>: "))
     yield made("… with fp16's scale changing", iteration_lines(iterations, scales=True))
     yield made("… with evaluations, checkpoints", with_events(iteration_lines(iterations)))
+    yield made("… with an evaluation each 10", with_events(iteration_lines(iterations), 10))
+    yield made("… with a checkpoint each 10", with_events(iteration_lines(iterations), saves=10))
+    yield made("… of two ranks in turns", of_two_ranks(iteration_lines(iterations // 2)))
+    yield made("… with a memory line each", with_memory(iteration_lines(iterations // 4)))
     yield made("… with a timer line each", with_timer_lines(iteration_lines(iterations // 4)))
     yield made("… with a timer block each", with_timer_blocks(iteration_lines(iterations // 4)))
     yield made("… coloured", coloured(iteration_lines(iterations)))
