@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -174,23 +174,44 @@ log_to_mlflow(" iteration 1/ 2 | lm loss: 2.000000E+00 |", 1)
 """
 
 
-def test_the_patch_and_the_companion_write_to_one_run(tmp_path: Path, server: MlflowServer):
+def patched(workspace: Workspace) -> str:
+    """What the patch adds for MLflow, put where the launcher looks whether it is there."""
     added = [line[1:] for line in patch_file().read_text().splitlines() if line.startswith("+")]
     code = "\n".join(
         added[added.index("_MLFLOW_QUEUE = None") : added.index("    thread.join(timeout=30)") + 1]
     )
-    folder, workspace = running(tmp_path)
     training = workspace.megatron / TRAINING
     training.parent.mkdir(parents=True)
     training.write_text(code)
-    place = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_EXPERIMENT_NAME": "both"}
-    plan = dataclasses.replace(folder.plan(), trainer="megatron")
-    handed = with_mlflow_run(plan, folder, workspace, place).environment
+    return code
+
+
+def train(code: str, handed: Mapping[str, str], folder: Path) -> None:
+    """One line of a patched trainer's log, with what the launcher hands it."""
     done = subprocess.run(
-        (sys.executable, "-c", TRAINER), input=code, env={**os.environ, **handed},
+        (sys.executable, "-c", TRAINER), input=code, env={**os.environ, **handed}, cwd=folder,
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, "training goes on" in done.stdout) == (0, False), done.stdout + done.stderr
+
+
+def test_beside_a_database_the_patch_makes_no_run_and_no_store_of_its_own(tmp_path: Path):
+    pytest.importorskip("mlflow")
+    folder, workspace = running(tmp_path)
+    code = patched(workspace)
+    handed = with_mlflow_run(dataclasses.replace(folder.plan(), trainer="megatron"), folder, workspace, {})
+    (elsewhere := tmp_path / "cwd").mkdir()
+    train(code, handed.environment, elsewhere)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_patch_and_the_companion_write_to_one_run(tmp_path: Path, server: MlflowServer):
+    folder, workspace = running(tmp_path)
+    code = patched(workspace)
+    place = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_EXPERIMENT_NAME": "both"}
+    plan = dataclasses.replace(folder.plan(), trainer="megatron")
+    handed = with_mlflow_run(plan, folder, workspace, place).environment
+    train(code, handed, tmp_path)
     folder.log.write_text(arguments(lr=1, seq_length=64) + lines(1, 20))
     store = MlflowStore(Place(server.uri, "both"), {})
     where = Place(server.uri, "both")
