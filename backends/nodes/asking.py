@@ -24,6 +24,8 @@ from backends.text import clean, clean_line
 
 TOGETHER = 8  # nodes at a time: each costs an mpirun here
 GRACE = 1.0  # s for mpirun to leave once the node has answered
+# Of several that begin at once on a busy machine an mpirun may fail so, which says nothing of the node.
+NOT_BEGUN = "listener thread failed to start"
 MAX_OUTPUT = 1 << 20  # bytes kept of what a node prints
 
 
@@ -99,8 +101,11 @@ class Talk:
 
 def ask(question: Question, limit: float) -> Asked:
     """One node's answer. Never fails, and leaves no process of this machine behind."""
+    began = time.monotonic()
     try:
         talk = converse(question, limit, lambda lines: read_report(lines) is not None)
+        while NOT_BEGUN in talk.output and (left := began + limit - time.monotonic()) > 0:
+            talk = converse(question, left, lambda lines: read_report(lines) is not None)
     except OSError as error:
         why = f"{question.argv[0]} cannot be run: {error.strerror or error}."
         return Asked(question.name, None, why, "Load the Open MPI module of this site.", None, 0.0)

@@ -372,6 +372,13 @@ def answers_of(monkeypatch: pytest.MonkeyPatch, *verdicts: NodeVerdict) -> list[
     return asked
 
 
+def test_an_mpirun_that_did_not_begin_is_asked_again(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    words = "The PMIx server's listener thread failed to start. We cannot continue."
+    first = f"import os, sys\nif not os.path.exists({str(began)!r}): open({str(began)!r}, 'w'); print({words!r}); sys.exit(1)"
+    assert ask(question("n", f"{first}\n{ANSWERS}"), 30.0).report is not None and began.exists()
+
+
 def test_nothing_is_started_where_a_node_would_stop_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
