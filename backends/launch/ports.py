@@ -9,6 +9,7 @@ import ipaddress
 import os
 import platform
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator
@@ -28,6 +29,7 @@ WANTED = {"train": 14535, "serve": 14536}  # the tutorial's
 TRIES = 200
 NEWEST = 50  # runs that are asked which port they hold
 STARTING = 600.0  # s in which a job listens on its port, or never
+PATIENCE = 5.0  # s for which another's choice of a port is waited for: a choice takes milliseconds
 
 
 def is_free(port: int) -> bool:
@@ -74,6 +76,7 @@ class PortBook:
 
     folder: Path = Path(tempfile.gettempdir()) / "mdk-tui-ports"
     now: Callable[[], float] = time.time
+    patience: float = PATIENCE
 
     def promised(self) -> set[str]:
         with contextlib.suppress(OSError):
@@ -90,15 +93,22 @@ class PortBook:
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Nobody else of this machine chooses a port meanwhile."""
+        """Nobody else of this machine chooses a port meanwhile, unless somebody keeps the lock for `patience` seconds."""
         descriptor = self._open()
         try:
             if descriptor is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self._lock(descriptor)
             yield
         finally:
             if descriptor is not None:
                 os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        deadline = time.monotonic() + self.patience
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            time.sleep(0.05)  # no system call waits for a lock and for an end of patience
 
     def _open(self) -> int | None:
         lock = self.folder / "lock"
@@ -108,11 +118,16 @@ class PortBook:
                 self.folder.chmod(0o1777)  # of all users, as the folder above it
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644))
-            return os.open(lock, os.O_RDONLY)  # Linux refuses O_CREAT on another user's file in such a folder
+            # Linux refuses O_CREAT on another user's file in such a folder; a pipe there would be waited for.
+            return os.open(lock, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         return None
 
     def _holds(self, path: Path) -> bool:
-        if not path.name.isdigit() or self.now() - path.stat().st_mtime > STARTING:
+        found = path.lstat()
+        if (
+            not (path.name.isdigit() and stat.S_ISREG(found.st_mode))
+            or self.now() - found.st_mtime > STARTING
+        ):
             return False
         with contextlib.suppress(OSError, UnicodeDecodeError):
             folder = RunFolder(Path(path.read_text(encoding="utf-8").strip()))

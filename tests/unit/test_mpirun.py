@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -259,8 +261,27 @@ def test_a_port_that_the_probe_chose_is_not_warned_of(workspace: Workspace) -> N
     assert "MASTER_PORT" not in [problem.field for problem in look_ahead(named, workspace).problems]
 
 
+def test_what_somebody_else_put_into_the_book_holds_nobody_up(tmp_path: Path) -> None:
+    """The folder is everybody's: a pipe instead of a promise, one instead of the lock, a lock that is never given back."""
+    folder = tmp_path / "ports"
+    book = PortBook(folder, patience=0.1)
+    folder.mkdir()
+    os.mkfifo(folder / "14535")
+    assert book.promised() == set()
+    os.mkfifo(folder / "lock")
+    with book.locked():
+        pass
+    (folder / "lock").unlink()
+    (folder / "lock").touch()
+    with (folder / "lock").open() as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        with book.locked():
+            book.promise(14536, tmp_path)
+    assert (folder / "14536").read_text() == f"{tmp_path}\n"
+
+
 def test_simultaneous_starts_never_share_a_port(tmp_path: Path) -> None:
-    book = PortBook(tmp_path / "ports")
+    book = PortBook(tmp_path / "ports", patience=180.0)
 
     def promise(number: int) -> str:
         workspace = Workspace(tmp_path / str(number))
