@@ -98,6 +98,19 @@ async def test_pages_come_as_far_as_one_goes_and_the_eye_stays_where_it_is(log: 
         assert len(app.view.past) < 2 * KEPT
 
 
+async def test_the_marked_line_stays_in_sight_at_any_size(log: Path):
+    app = LongLogApp(log)
+    async with app.run_test(size=(100, 40), notifications=True) as pilot:
+        app.view.display = False
+        await pilot.pause()
+        app.view.go_to(15_000)
+        app.view.display = True
+        await until_seen(pilot, app.says("line 15,000 of", "step 15000 of"))
+        for size in ((60, 5), (100, 40), (100, 8)):
+            await pilot.resize_terminal(*size)
+            await until_seen(pilot, app.says("step 15000 of"))
+
+
 async def test_what_is_written_while_one_looks_back_can_be_gone_down_to(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:

@@ -287,6 +287,19 @@ async def test_search_and_filter_work_from_any_pane(log: Callable[[str], Path], 
         assert all(line.rank == 1 or 1 in line.ranks for line in view.buffer.window(0, 500))
 
 
+async def test_g_leads_from_an_alert_to_its_line(log: Callable[[str], Path], tmp_path: Path):
+    app = MonitorApp(tmp_path, log("2xh200-oom-then-hangs.log"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, lambda: "HANGING" in app.text())
+        attention = app.monitor.query_one(AttentionPanel)
+        attention.focus()
+        entry = next(entry for entry in attention.entries if entry.line)
+        await until_seen(pilot, lambda: attention.has_focus)
+        await pilot.press(*["down"] * attention.entries.index(entry), "g")
+        await until_seen(pilot, lambda: f"line {entry.line:,} of" in app.text())
+        assert app.monitor.query_one(LogView).has_focus
+
+
 async def test_a_copy_is_in_a_file_too(
     log: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -104,7 +104,7 @@ class MonitorKeys(LivePanes):
         if self.zoomed:
             self.zoom_pane("log")
         self.set_focus(log)
-        log.go_to(message.line)
+        self.call_after_refresh(log.go_to, message.line)  # it may just have got its room
 
     def on_attention_panel_copied(self, message: AttentionPanel.Copied) -> None:
         copy(self.app, message.text)

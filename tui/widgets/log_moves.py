@@ -120,7 +120,7 @@ class LogMoves(Panel):
 
     def _mark(self, index: int) -> None:
         self._cursor = min(max(index, 0), max(len(self._lines) - 1, 0))
-        height = self.body_size[1]
+        height = max(self.body_size[1], 1)
         if self._cursor < self._top:
             self._top = self._cursor
         elif self._cursor >= self._top + height:
