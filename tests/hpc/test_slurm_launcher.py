@@ -201,6 +201,10 @@ def jobs(
     jobs.close()
 
 
+# Slurm refuses a job that starts in the second in which it was requeued ("Job credential revoked"); by itself it waits two minutes.
+SOON = "EligibleTime=now+3"
+
+
 def log(folder: RunFolder) -> str:
     return folder.log.read_text(errors="replace") if folder.log.exists() else ""
 
@@ -264,7 +268,7 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_and_whoever_looks_adopts_it(
     assert not info.over and not describe(folder).orphaned
     until(lambda: "BeginTime" in (describe(folder).note or ""), f"why it waits: {describe(folder)}")
     assert describe(folder).phase == "starting"
-    jobs.slurm("scontrol", "update", f"JobId={job}", "EligibleTime=now")
+    jobs.slurm("scontrol", "update", f"JobId={job}", SOON)
     until(lambda: "successfully loaded checkpoint" in log(folder), f"a resume: {log(folder)[-2000:]}")
     until(lambda: describe(folder).phase == "running" and not describe(folder).note, "a run that runs again")
     *_, info = stop_run(folder, jobs.workspace, now=True)
@@ -279,7 +283,7 @@ def test_before_its_time_limit_it_saves_and_queues_up_again_by_itself(jobs: Jobs
     assert isinstance(saved, int) and f"successfully saved checkpoint from iteration {saved:7d}" in log(
         folder
     )
-    jobs.slurm("scontrol", "update", f"JobId={folder.batch_job()}", "EligibleTime=now")
+    jobs.slurm("scontrol", "update", f"JobId={folder.batch_job()}", SOON)
     until(lambda: f"at iteration {saved}" in log(folder), f"a resume at {saved}: {log(folder)[-2000:]}")
     until(lambda: (describe(folder).iteration or 0) > saved, "more iterations")
 
