@@ -100,6 +100,11 @@ def marked(folder: RunFolder) -> list[int]:
     return [process.pid for process in marked_processes(state.mark)] if state else []
 
 
+def trained(folder: RunFolder) -> None:
+    until(lambda: describe(folder).iteration or describe(folder).over, "an iteration")
+    assert not describe(folder).over, folder.log.read_text()[-2000:]
+
+
 def test_users_who_start_at_once_meet_at_ports_of_their_own(
     workspace: Workspace, environment: dict[str, str], started: list[RunFolder], tmp_path: Path
 ) -> None:
@@ -114,7 +119,7 @@ def test_users_who_start_at_once_meet_at_ports_of_their_own(
     with ThreadPoolExecutor(2) as pool:
         started += pool.map(begin, others)
     for folder in started:
-        until(lambda run=folder: describe(run).iteration, "an iteration")
+        trained(folder)
     assert len({folder.plan().environment["MASTER_PORT"] for folder in started}) == 2
     for folder, own in zip(started, others, strict=True):
         *_, info = stop_run(folder, own)
@@ -129,7 +134,7 @@ def test_two_jobs_share_a_node_stop_with_a_checkpoint_and_go_on(
                           launcher="mpirun", gpus=gpus, processes=2)  # fmt: skip
         started.append(start(plan, workspace, environment=environment))
     for folder in started:
-        until(lambda run=folder: describe(run).iteration, "an iteration")
+        trained(folder)
     ports = [folder.plan().environment["MASTER_PORT"] for folder in started]
     assert len(set(ports)) == 2
     assert ["gpus 0,1" in folder.log.read_text() for folder in started] == [True, False]
@@ -143,7 +148,7 @@ def test_two_jobs_share_a_node_stop_with_a_checkpoint_and_go_on(
 
     again = continue_plan(workspace, workspace.checkpoints / "job0", ())
     started.append(start(again, workspace, environment=environment))
-    until(lambda: describe(started[-1]).iteration, "an iteration after loading")
+    trained(started[-1])
     assert f"'--load', '{workspace.checkpoints / 'job0'}'" in started[-1].log.read_text()
     *_, info = stop_run(started[-1], workspace, now=True)
     assert info.over and marked(started[-1]) == []
