@@ -22,9 +22,8 @@ class StopSettings:
     """[stop]"""
 
     limit_minutes: float = 15.0  # a graceful stop may save for so long before TERM and KILL follow
-    hang_minutes: float = (
-        0.0  # a job that says nothing for so long after an error is ended; 0: that is only said
-    )
+    # A job that says nothing for so long after an error is ended; 0: that is only said.
+    hang_minutes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

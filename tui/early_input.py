@@ -17,9 +17,8 @@ from textual.app import App
 from textual.message_pump import MessagePump
 from textual.screen import Screen
 
-LIMIT = (
-    0.5  # s that a key waits at most for the one before: what this had to go through may have been taken away
-)
+# Seconds that a key waits at most for the one before: what this had to go through may have been taken away.
+LIMIT = 0.5
 LAPS = 2  # a key, and what is made of it (a message of the widget that had it), go from the focus to the application
 
 
@@ -31,9 +30,8 @@ class EarlyInput(App[None]):
         self._typed: deque[events.Key | events.Paste] = deque()
         self._handed_at: float | None = None  # when the one was handed over that is dealt with now
         self._turn = 0
-        self._there: WeakSet[Screen[object]] = (
-            WeakSet()
-        )  # screens that are mounted, and have the focus they set then
+        # Screens that are mounted, and have the focus they set then.
+        self._there: WeakSet[Screen[object]] = WeakSet()
 
     async def on_event(self, event: events.Event) -> None:
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
@@ -56,9 +54,8 @@ class EarlyInput(App[None]):
         self._handed_at = time.monotonic()
         screen = self.screen
         if screen not in self._there:
-            self._pass_through(
-                iter([screen]), self._turn, screen
-            )  # it looks into its queue once it is mounted
+            # It looks into its queue once it is mounted.
+            self._pass_through(iter([screen]), self._turn, screen)
             return
         path = [node for node in (self.focused or screen).ancestors_with_self if node is not self]
         try:

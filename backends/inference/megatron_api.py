@@ -41,9 +41,8 @@ class MegatronClient:
         body = {"prompts": [text], "tokens_to_generate": 0, "logprobs": True, "add_BOS": True, "no_log": True}
         reply = self._http.ask("PUT", PLACE, body)
         _, *tokens = read_reply(Request(text), reply, 0.0).tokens or (None,)
-        own = (
-            MARK.fullmatch(tokens[0].text) if tokens else None
-        )  # Llama's tokenizers put one of their own behind it
+        # Llama's tokenizers put one of their own behind it.
+        own = MARK.fullmatch(tokens[0].text) if tokens else None
         return tuple(tokens[1:] if own and not text.startswith(own[0]) else tokens)
 
 

@@ -16,9 +16,8 @@ from backends.workspace import Workspace
 
 TAIL = 1 << 16  # bytes at the end of a log
 POLL = 0.2  # s
-SETTLE = (
-    15.0  # s that a server listens and may not be called ready, until it never will: ranks print in any order
-)
+# Seconds that a server listens and may not be called ready, until it never will: ranks print in any order.
+SETTLE = 15.0
 # What a line of the log begins, in the order in which core_r0.8.0's server and the demo's get there.
 STAGES = (
     (re.compile(r"using world size:"), "reading its arguments"),

@@ -60,8 +60,7 @@ def look_ahead(
         found = resume_problems(replace(resumption, plan=plan), workspace, facts)
     else:
         found = problems(plan, workspace, facts)
-    found += (
-        unseen_port(plan) if unnamed else []
-    )  # one that is named was looked for there, or is the user's word
+    # One that is named was looked for there, or is the user's word.
+    found += unseen_port(plan) if unnamed else []
     found.sort(key=lambda problem: problem.severity != "error")
     return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts, resumption)

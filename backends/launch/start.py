@@ -54,9 +54,8 @@ def start(
         write_json(folder.plan_file, _with_versions(owned, workspace).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
         if owned.kind == "train" and owned.save is not None:
-            check_idle(
-                workspace, Path(owned.save), besides=folder
-            )  # after plan.json: of two at once one sees the other
+            # After plan.json: of two at once one sees the other.
+            check_idle(workspace, Path(owned.save), besides=folder)
     except OSError as error:
         _discard(folder)
         raise UserError(

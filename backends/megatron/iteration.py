@@ -17,9 +17,8 @@ EPOCH = re.compile(r"epoch \d+, *$")
 PROSE = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)\]\s*$")
 FIELD = re.compile(r"\s*([A-Za-z_][^|:]*?)\s*:\s*(.*?)\s*$")
-ASSIGNED = re.compile(
-    r"\s*((?:\[\w+\])?[A-Za-z_][^|:=]*?)=\s*(.*?)\s*$"
-)  # argonne-lcf: `grad_norm=6.3`, names with underscores
+# argonne-lcf: `grad_norm=6.3`, names with underscores.
+ASSIGNED = re.compile(r"\s*((?:\[\w+\])?[A-Za-z_][^|:=]*?)=\s*(.*?)\s*$")
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(.*)$", re.ASCII)
 MULTIPLES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 LAST_FIELD = "number of nan iterations"

@@ -9,9 +9,8 @@ from typing import overload
 
 from backends.megatron.lines import DIGITS_TO_0
 
-JSON_NUMBER = re.compile(
-    rb"-?0{1,99}(?:\.0+)?(?:[eE][-+]?00?)?"
-)  # whose digits are all 0; finite, whatever they are
+# A number whose digits are all 0; finite, whatever they are.
+JSON_NUMBER = re.compile(rb"-?0{1,99}(?:\.0+)?(?:[eE][-+]?00?)?")
 
 
 class PrintedNumbers(Sequence[float]):

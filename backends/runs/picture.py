@@ -12,11 +12,8 @@ from backends.ticks import nice_step, tick_labels
 
 # Told apart on white ground, and by those who see no red or no green (Okabe and Ito, 2008).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-DASHES = (
-    "",
-    " stroke-dasharray='7 3'",
-    " stroke-dasharray='2 3'",
-)  # where there are more curves than colours
+# Where there are more curves than colours.
+DASHES = ("", " stroke-dasharray='7 3'", " stroke-dasharray='2 3'")
 LEFT, RIGHT, TOP, BOTTOM = 76, 20, 44, 56  # px around the curves
 LEGEND_ROW = 20  # px
 FONT = "font-family='sans-serif' font-size='13' fill='#333'"

@@ -133,9 +133,8 @@ def make_branch(save: Path, iteration: int, branch: Path) -> None:
     name = folder_name(iteration)
     target = os.path.relpath(real(save / name), real(branch))
     (branch / name).symlink_to(target, target_is_directory=True)
-    write_atomic(
-        branch / TRACKER, str(iteration)
-    )  # last, as Megatron-LM does: it says that the rest is there
+    # Last, as Megatron-LM does: it says that the rest is there.
+    write_atomic(branch / TRACKER, str(iteration))
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     import httpx
 
 MOMENT = 2.0  # s for everything that is asked of the server
-METRICS = (
-    "MDK_MLFLOW_METRICS"  # "0": the patched trainer leaves them to the companion; without RUN_ID all else too
-)
+# "0": the patched trainer leaves them to the companion; without RUN_ID all else too.
+METRICS = "MDK_MLFLOW_METRICS"
 TRAINING = Path("megatron") / "training" / "training.py"
 NOT_THERE = "RESOURCE_DOES_NOT_EXIST"
 
