@@ -34,7 +34,9 @@ IN_CI = os.environ.get("CI") == "true"
 # In one of ten short jobs mpirun itself was seen to hang after every rank had ended. Under a supervisor it is ended then;
 # a test that starts it by itself is run again.
 # Of two that are started in the same moment one was seen to leave with status 213, unable to listen.
-HANGS = pytest.mark.flaky(reruns=2, only_rerun=["TimeoutExpired", "listener thread failed to start", "status 213"])
+HANGS = pytest.mark.flaky(
+    reruns=2, only_rerun=["TimeoutExpired", "listener thread failed to start", "status 213"]
+)
 
 # A busy machine is no fault of the code: timings never fail a test.
 settings.register_profile("mdk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
