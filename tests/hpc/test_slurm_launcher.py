@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,8 +284,17 @@ def test_before_its_time_limit_it_saves_and_queues_up_again_by_itself(jobs: Jobs
     assert isinstance(saved, int) and f"successfully saved checkpoint from iteration {saved:7d}" in log(
         folder
     )
-    jobs.slurm("scontrol", "update", f"JobId={folder.batch_job()}", SOON)
-    until(lambda: f"at iteration {saved}" in log(folder), f"a resume at {saved}: {log(folder)[-2000:]}")
+    asked = 0.0
+
+    def resumed() -> bool:
+        """Slurm refuses the change while it still cleans up behind the job: it is asked again."""
+        nonlocal asked
+        if time.monotonic() - asked > 20:
+            asked = time.monotonic()
+            jobs.slurm("scontrol", "update", f"JobId={folder.batch_job()}", SOON)
+        return f"at iteration {saved}" in log(folder)
+
+    until(resumed, f"a resume at {saved}: {log(folder)[-2000:]}")
     until(lambda: (describe(folder).iteration or 0) > saved, "more iterations")
 
 
