@@ -57,11 +57,11 @@ def run(words: list[str]) -> int:
         )
         return 1
     _announce(args.host, server.server_address[1])
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    # Waited for, not handled: a handler that sets an event may come upon the very lock that waiting for it holds.
+    ends = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
-    stop.wait()
+    signal.sigwait(ends)
     server.shutdown()
     server.server_close()
     return 0

@@ -44,8 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not hold_lock(folder.path / LOCK):
         sys.exit(0)  # another program is at it
     os.nice(10)  # training comes first
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: stopped.set())
+    stopped = stop_asked()
     try:
         settings = read_settings(workspace.settings).mlflow
         place = tracking_place(settings, workspace, os.environ)
@@ -55,6 +54,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         sys.exit(str(error))
     sys.exit(0 if complete else 1)
+
+
+def stop_asked() -> threading.Event:
+    """Set by TERM, from a thread: a handler in the main thread may come upon the very lock that waiting holds."""
+    stopped = threading.Event()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def wait() -> None:
+        signal.sigwait([signal.SIGTERM])
+        stopped.set()
+
+    threading.Thread(target=wait, name="stop-signal", daemon=True).start()
+    return stopped
 
 
 def track_run(

@@ -135,6 +135,19 @@ def test_a_server_that_is_killed_in_the_middle_has_every_point_once(tmp_path: Pa
     assert written["complete"] and written["trouble"] is None
 
 
+def test_a_stop_signal_amid_the_wait_is_heard():
+    """A handler would come upon the lock that `wait` holds for a moment, and wait for it for ever."""
+    program = (
+        "import os, signal; from backends.tracking.mlflow_sidecar import stop_asked\n"
+        "stopped = stop_asked()\n"
+        "with stopped._cond: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "assert stopped.wait(300)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).resolve().parents[2], check=True, timeout=300
+    )
+
+
 def test_a_patched_trainer_is_given_the_run_that_the_companion_writes_to(
     tmp_path: Path, server: MlflowServer
 ):
