@@ -29,7 +29,7 @@ from backends.runs.state import RunState
 from backends.tracking.handover import TRAINING, with_mlflow_run
 from backends.tracking.lineage import subject_of_run
 from backends.tracking.mlflow_sidecar import track_run
-from backends.tracking.mlflow_store import MlflowStore
+from backends.tracking.mlflow_store import PATIENCE, MlflowStore
 from backends.tracking.place import Place
 from backends.tracking.points import LogPoints
 from backends.tracking.sending import Ending
@@ -170,9 +170,10 @@ def test_a_patched_trainer_is_given_the_run_that_the_companion_writes_to(
     )  # one that was deleted
 
 
-def test_why_a_server_is_away_is_said_in_words():
-    pytest.importorskip("mlflow")
-    store = MlflowStore(Place("http://me:secret@127.0.0.1:9", "e"), {})
+def test_a_server_that_is_away_is_reported_at_once_and_in_words(monkeypatch: pytest.MonkeyPatch):
+    for name in PATIENCE:
+        monkeypatch.setenv(name, "")  # so that what the store sets is taken back after the test
+    store = MlflowStore(Place("http://me:secret@127.0.0.1:9", "e"))
     with pytest.raises(StoreError, match=r"^nothing listens at http://127\.0\.0\.1:9$") as caught:
         store.look("0" * 32)
     assert not caught.value.refused
