@@ -14,7 +14,16 @@ HEAD = """\
 {directives}
 # By hand: sbatch --output=LOG THIS_FILE. mdk-tui names its run folder as the one argument: the exit code goes there.
 
-run=${{1:-}}
+run=${{1:-}} why= child=
+# USR1 (mdk-tui stop) and USR2 (Slurm, before the time limit) make the ranks save and exit; TERM ends them.
+pass_on() {{
+    [ -n "$why" ] && [ -n "$child" ] || return 0
+    if [ "$why" = end ]; then kill -TERM "$child"; else kill -USR1 "$child"; fi
+}}
+trap 'why=stop; pass_on' USR1
+trap '[ "$why" = stop ] || why=limit; pass_on' USR2   # a run that is being stopped is not requeued
+trap 'why=end; pass_on' TERM
+
 {exports}export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MDK_RUN=${{MDK_RUN:-slurm-$SLURM_JOB_ID}}
 cd {cwd} || exit 1
@@ -32,17 +41,23 @@ fi
 """
 BODY = """\
 
-# USR1 (mdk-tui stop) and USR2 (Slurm, before the time limit) make the ranks save and exit; TERM ends them.
-why= child=
-trap 'why=stop; [ -z "$child" ] || kill -USR1 "$child"' USR1
-trap 'why=limit; [ -z "$child" ] || kill -USR1 "$child"' USR2
-trap 'why=end; [ -z "$child" ] || kill -TERM "$child"' TERM
 "${command[@]}" & child=$!
+pass_on   # a signal that came before the ranks were started
 while kill -0 "$child" 2>/dev/null; do wait "$child"; done   # a trapped signal ends wait early
+trap '' USR1 USR2 TERM   # or one that comes now would be the status of the last wait
 wait "$child"; status=$?
 """
+# 138 = 128 + SIGUSR1. Two such ends in a row are no accident: the job would requeue for ever and never train.
 REQUEUE = """\
-if [ "$why" = limit ] && [ "$status" = 0 ] && scontrol requeue "$SLURM_JOB_ID"; then exit 0; fi
+early=${run:+$run/signalled-early}
+if [ "$why" = limit ] && [ "$status" = 0 ]; then
+    [ -z "$early" ] || rm -f "$early"
+    scontrol requeue "$SLURM_JOB_ID" && exit 0
+elif [ "$why" = limit ] && [ "$status" = 138 ]; then
+    echo "mdk-tui: the signal before the time limit ended the ranks: they could not take it yet, and nothing was saved." >&2
+    [ -n "$early" ] && [ ! -e "$early" ] && touch "$early" && scontrol requeue "$SLURM_JOB_ID" && exit 0
+    echo "mdk-tui: not requeued: set a longer time or a smaller save_minutes in [slurm]." >&2
+fi
 """
 TAIL = """\
 if [ -n "$run" ]; then

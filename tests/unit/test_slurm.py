@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from backends.errors import UserError
 from backends.files import write_json
@@ -164,7 +165,7 @@ def test_times_as_sbatch_takes_them(text: str, seconds: float | None) -> None:
 # The script, really run, with a trainer that talks.
 
 TRAINER = """\
-trap 'echo saved; exit 0' USR1
+trap 'touch saving; while [ -e slow ]; do sleep 0.02; done; echo saved; exit 0' USR1
 trap 'echo ended; exit 3' TERM
 echo "args $* mark $MDK_RUN first $MASTER_ADDR"
 echo ready > "$1"
@@ -185,7 +186,7 @@ class Batch:
         fake = programs / "scontrol"
         fake.write_text(
             f'#!/bin/sh\necho "$@" >> {self.said}\n[ "$1" != show ] || printf "n1\\nn2\\n"\n'
-            f'[ "$1" != requeue ] || exit {0 if accepts else 1}\n'
+            f'while [ -e slow-controller ]; do sleep 0.02; done\n[ "$1" != requeue ] || exit {0 if accepts else 1}\n'
         )
         fake.chmod(0o755)
         (root / "save").mkdir()
@@ -198,17 +199,17 @@ class Batch:
         self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
         self.environment.pop("MDK_RUN", None)
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, ready: Path | None = None) -> subprocess.Popen[str]:
+        """Returns when the file `ready` is there: the trainer's, unless another is named."""
         process = subprocess.Popen(
             [BASH, str(self.root / "job.sh"), str(self.root)],
             env=self.environment,
+            cwd=self.root,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
-        deadline = time.monotonic() + 20
-        while not self.ready.exists():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.01)
+        until((ready or self.ready).exists, "the start of the job")
         return process
 
     def exit_file(self) -> dict[str, Any] | None:
@@ -245,6 +246,40 @@ def test_before_the_time_limit_it_saves_and_queues_up_again(tmp_path: Path) -> N
     (tmp_path / "save/latest_checkpointed_iteration.txt").write_text("20")
     process = batch.start()
     assert f"args {batch.ready} again" in ended(process, signal.SIGUSR1)
+
+
+def test_a_signal_that_the_ranks_cannot_take_yet_requeues_the_job_once(tmp_path: Path) -> None:
+    """The default action of USR1 ends mpirun and python until they have installed their handlers."""
+    batch = Batch(tmp_path)
+    batch.trainer.write_text(TRAINER.partition("\n")[2])
+    assert "nothing was saved" in ended(batch.start(), signal.SIGUSR2)
+    assert batch.said.read_text().splitlines()[-1] == "requeue 7" and batch.exit_file() is None
+    batch.ready.unlink()
+    said = ended(batch.start(), signal.SIGUSR2)
+    assert "nothing was saved" in said and "not requeued: set a longer time" in said
+    assert (batch.exit_file() or {})["exit_code"] == 138 and batch.said.read_text().count("requeue") == 1
+
+
+def test_a_signal_before_the_ranks_are_started_reaches_them(tmp_path: Path) -> None:
+    batch = Batch(tmp_path)
+    (tmp_path / "slow-controller").touch()
+    process = batch.start(ready=batch.said)
+    process.send_signal(signal.SIGTERM)
+    (tmp_path / "slow-controller").unlink()
+    process.communicate(timeout=120)
+    assert (batch.exit_file() or {})["exit_code"] in (3, 143), "by its trap, or before it had one"
+
+
+def test_a_stop_that_is_still_saving_at_the_time_limit_is_not_requeued(tmp_path: Path) -> None:
+    batch = Batch(tmp_path)
+    (tmp_path / "slow").touch()
+    process = batch.start()
+    process.send_signal(signal.SIGUSR1)
+    until((tmp_path / "saving").exists, "the ranks' answer")
+    process.send_signal(signal.SIGUSR2)
+    (tmp_path / "slow").unlink()
+    assert "saved" in process.communicate(timeout=120)[0]
+    assert "requeue" not in batch.said.read_text() and (batch.exit_file() or {})["exit_code"] == 0
 
 
 @pytest.mark.parametrize("tracker", [None, b""])
