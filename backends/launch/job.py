@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -61,14 +61,19 @@ class RunningJob(Protocol):
 
 @dataclass(slots=True)
 class Job:
-    """A started job. `main` is the trainer, `leader` the wrapper that leads its session."""
+    """A job of this machine. `main` is the trainer, `leader` the wrapper that leads its session.
+
+    One that was adopted has no `command`: it cannot be started again, and its wrapper is nobody's child.
+    """
 
     folder: RunFolder
     mark: str
-    main: Process | None
-    leader: Process | None
     stop_gracefully: Callable[[Process], None]
-    wrapper: subprocess.Popen[bytes] | None = None  # None when it was adopted: then it is nobody's child
+    main: Process | None = None
+    leader: Process | None = None
+    command: Command | None = None
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    wrapper: subprocess.Popen[bytes] | None = None
 
     @property
     def waits(self) -> bool:
@@ -122,42 +127,50 @@ class Job:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, number)
 
+    def start(self) -> None:
+        """Start `command` in a new session, its output straight to output.log. Raises OSError when that cannot be done."""
+        assert self.command is not None
+        self.folder.exit_file.unlink(missing_ok=True)  # of a start before
+        reader, writer = os.pipe()
+        try:
+            self.wrapper = self._wrap(self.command, writer)
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        self.leader = find_process(self.wrapper.pid)
+        with os.fdopen(reader, "rb", buffering=0) as pipe:
+            ready, _, _ = select.select([pipe], [], [], START_LIMIT)
+            said = pipe.read(32) if ready else b""
+        if not said:
+            if self.wrapper.poll() is None:
+                self.wrapper.send_signal(signal.SIGKILL)
+            self.wrapper.wait()
+            raise OSError("the job's wrapper did not start; see output.log")
+        self.main = find_process(int(said))
 
-def start_job(
-    folder: RunFolder,
-    command: Command,
-    mark: str,
-    environment: Mapping[str, str],
-    stop_gracefully: Callable[[Process], None],
-) -> Job:
-    """Start `command` in a new session, its output straight to output.log. Raises OSError when that cannot be done."""
-    reader, writer = os.pipe()
-    output = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        wrapper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(WRAPPER), str(writer), str(folder.exit_file), *command.argv],
-            cwd=command.cwd,
-            env={**environment, **command.env, MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(writer,),
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(reader)
-        raise
-    finally:
-        os.close(writer)
-        os.close(output)
-    leader = find_process(wrapper.pid)
-    with os.fdopen(reader, "rb", buffering=0) as pipe:
-        ready, _, _ = select.select([pipe], [], [], START_LIMIT)
-        said = pipe.read(32) if ready else b""
-    if not said:
-        if wrapper.poll() is None:
-            wrapper.send_signal(signal.SIGKILL)
-        wrapper.wait()
-        raise OSError("the job's wrapper did not start; see output.log")
-    main = find_process(int(said))
-    return Job(folder, mark, main, leader, stop_gracefully, wrapper)
+    def _wrap(self, command: Command, pid_pipe: int) -> subprocess.Popen[bytes]:
+        """The wrapper as a process: it writes the job's pid to `pid_pipe`."""
+        output = os.open(self.folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            return subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(WRAPPER),
+                    str(pid_pipe),
+                    str(self.folder.exit_file),
+                    *command.argv,
+                ],
+                cwd=command.cwd,
+                env={**self.environment, **command.env, MARK: self.mark},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(pid_pipe,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 
 from backends.launch.endless import Endless
-from backends.launch.job import RunningJob
+from backends.launch.false_start import announce, next_try
+from backends.launch.job import Job, RunningJob
 from backends.launch.launcher import Launcher
 from backends.launch.sidecars import Sidecar
 from backends.launch.stopping import Deed, Stop
@@ -115,13 +116,12 @@ class Overseer:
         self._stop: Stop | None = None
         self._reason: str | None = None
         self._fault: str | None = None
+        self._retried: str | None = None
 
     def run(self) -> None:
-        while self._job.lives():
-            self._seen_alive = True
-            self._look(time.monotonic())
-            self._job.wait(POLL)
-        self._sweep()
+        self._wait_for_the_end()
+        while self._start_again():
+            self._wait_for_the_end()
         while self._read():
             pass
         with self._surviving():
@@ -133,6 +133,32 @@ class Overseer:
         while not self._state_file.write(final) and self._folder.path.is_dir():
             time.sleep(HEARTBEAT)  # a full disk: someone will make room, and then wants to know the end
         drop_request(self._folder)
+
+    def _wait_for_the_end(self) -> None:
+        while self._job.lives():
+            self._seen_alive = True
+            self._look(time.monotonic())
+            self._job.wait(POLL)
+        self._sweep()
+
+    def _start_again(self) -> bool:
+        """Start the job once more if mpirun failed before any rank ran. Whether it was started."""
+        job = self._job
+        if self._stop is not None or not isinstance(job, Job) or job.command is None:
+            return False
+        number = next_try(job.exit(), self._folder.log)
+        if number is None:
+            return False
+        with self._surviving("mpirun was not started again"):
+            self._retried = announce(self._folder.log, number)
+            self._state_file.say(self._retried)
+            # Whoever adopts the run now finds its processes by the mark, not by ids that are gone.
+            self._first = dataclasses.replace(self._first, job=None, leader=None)
+            self._folder.write_state(self._present(time.monotonic()))
+            job.start()
+            self._first = dataclasses.replace(self._first, job=job.main, leader=job.leader)
+            return True
+        return False
 
     @property
     def job_lives(self) -> bool:
@@ -233,7 +259,7 @@ class Overseer:
             iteration=signs.loaded_iteration if self._plan.kind == "serve" else signs.iteration,
             train_iters=signs.train_iters,
             reason=self._reason or (unsure if signs.address else None) or self._hangs(now),
-            note=self._job.note,
+            note=self._job.note or (None if working else self._retried),
             stopping=self._stop.progress(now, self._saved_since_stop()) if self._stop else None,
             signs=dataclasses.replace(signs),
         )

@@ -23,7 +23,7 @@ from backends.errors import UserError
 from backends.files import hold_lock
 from backends.launch.commands import commands, launcher_of
 from backends.launch.endless import endless_of
-from backends.launch.job import Job, RunningJob, start_job
+from backends.launch.job import Job, RunningJob
 from backends.launch.launcher import NOBODY_TO_ASK
 from backends.launch.notification import Notifier
 from backends.launch.overseer import Overseer, StateFile, iso
@@ -155,7 +155,8 @@ def _start(
         if isinstance(launcher, Slurm):
             job = launcher.submit(folder, command, first.mark, environment, workspace)
         else:
-            job = start_job(folder, command, first.mark, environment, launcher.stop_gracefully)
+            job = Job(folder, first.mark, launcher.stop_gracefully, command=command, environment=environment)
+            job.start()
     except (OSError, ValueError, UserError) as error:
         what = (error.strerror if isinstance(error, OSError) else None) or str(error)
         ended = dataclasses.replace(
@@ -183,7 +184,7 @@ def _adopt(
         leader, main_process = session_of_mark(state.mark)
         state = dataclasses.replace(state, leader=leader, job=main_process)
     say("adopted: the supervisor before was gone")
-    return Job(folder, state.mark, state.job, state.leader, launcher.stop_gracefully), state
+    return Job(folder, state.mark, launcher.stop_gracefully, state.job, state.leader), state
 
 
 def _new_mark(folder: RunFolder) -> str:

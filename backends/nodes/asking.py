@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from backends.launch.false_start import WORDS
 from backends.launch.launcher import NOBODY_TO_ASK
 from backends.nodes.report import CLOCK, NodeReport, read_report
 from backends.runs.processes import MARK, find_process, job_processes
@@ -24,8 +25,6 @@ from backends.text import clean, clean_line
 
 TOGETHER = 8  # nodes at a time: each costs an mpirun here
 GRACE = 1.0  # s for mpirun to leave once the node has answered
-# Of several that begin at once on a busy machine an mpirun may fail so, which says nothing of the node.
-NOT_BEGUN = "listener thread failed to start"
 MAX_OUTPUT = 1 << 20  # bytes kept of what a node prints
 
 
@@ -104,7 +103,7 @@ def ask(question: Question, limit: float) -> Asked:
     began = time.monotonic()
     try:
         talk = converse(question, limit, lambda lines: read_report(lines) is not None)
-        while NOT_BEGUN in talk.output and (left := began + limit - time.monotonic()) > 0:
+        while WORDS in talk.output and (left := began + limit - time.monotonic()) > 0:
             talk = converse(question, left, lambda lines: read_report(lines) is not None)
     except OSError as error:
         why = f"{question.argv[0]} cannot be run: {error.strerror or error}."

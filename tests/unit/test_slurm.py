@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path

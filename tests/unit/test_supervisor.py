@@ -402,6 +402,44 @@ def test_a_job_that_cannot_be_started_is_an_error_and_a_failed_run(workspace: Wo
     assert info.phase == "failed" and info.reason and "could not be started" in info.reason
 
 
+# What Open MPI 5.0.11 prints when its listener thread fails; FAILURES of its starts do.
+FAILS_TO_START = """
+import sys
+with open("starts", "a+") as file:
+    file.write("x")
+    file.seek(0)
+    starts = len(file.read())
+if starts <= FAILURES:
+    print(BEFORE, end="")
+    print("-" * 74, "The PMIx server's listener thread failed to start. We cannot", "continue.", "-" * 74, sep="\\n")
+    sys.exit(213)
+"""
+
+
+@pytest.mark.parametrize(
+    ("failures", "before", "starts"), [(1, "", 2), (2, "", 3), (3, "", 3), (1, "a rank's word\\n", 1)]
+)
+def test_an_mpirun_that_started_no_rank_is_started_again_twice_at_most(
+    workspace: Workspace, failures: int, before: str, starts: int
+) -> None:
+    program = FAILS_TO_START.replace("FAILURES", str(failures)).replace("BEFORE", repr(before))
+    folder = start_scripted(workspace, program + TRAINER)
+    if starts > failures:
+        running = wait_for_phase(folder, "running")
+        assert {process.pid for process in marked_processes(running.mark)} == {
+            running.job and running.job.pid,
+            running.leader and running.leader.pid,
+        }
+    let_it_end(workspace)
+    state = wait_for_phase(folder, "finished", "failed", "lost")
+    assert (state.phase, state.exit_code) == (("finished", 0) if starts > failures else ("failed", 213))
+    assert len((workspace.root / "starts").read_text()) == starts
+    told = [
+        line for line in folder.log.read_text().splitlines() if line.startswith("mdk-tui: mpirun could not")
+    ]
+    assert [line.rpartition(", ")[2] for line in told] == ["1 of 2.", "2 of 2."][: starts - 1]
+
+
 def test_the_mark_of_an_outer_run_is_not_inherited(workspace: Workspace) -> None:
     environment = {**os.environ, "MDK_RUN": "outer"}
     folder = start(scripted(TRAINER), workspace, environment=environment, program=PROGRAM)
