@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,3 +49,8 @@ def find_workspace(given: str | None, environment: Mapping[str, str], here: Path
         if (folder / SETTINGS).is_file():
             return Workspace(folder)
     return Workspace(here)
+
+
+def shell_command(workspace: Workspace, *words: str) -> str:
+    """A command line of mdk-tui that means this workspace from any folder."""
+    return shlex.join(["mdk-tui", "-w", str(workspace.root), *words])

@@ -21,7 +21,7 @@ from backends.workspace import Workspace
 from tui.appearance import Appearance
 from tui.bridge import Bridge
 from tui.glyphs import plain_key
-from tui.page_actions import show_mlflow, show_tensorboard, stop_pages
+from tui.screens.page_actions import show_mlflow, show_tensorboard, stop_pages
 from tui.survival import SurvivingApp
 from tui.themes import THEMES
 

@@ -83,7 +83,7 @@ def cli(ctx: click.Context, workspace: str | None, ascii_only: bool, theme: str 
         )
     ctx.meta[APPEARANCE] = appearance(os.environ, theme=theme, ascii_only=ascii_only)
     if ctx.invoked_subcommand is None:
-        from tui.commands.app import run_application
+        from tui.application import run_application
 
         run_application(ctx.obj)
 

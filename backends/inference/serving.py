@@ -12,6 +12,8 @@ from backends.files import real
 from backends.inference.free_gpus import gpu_readings, roomiest
 from backends.inference.server_title import server_title
 from backends.launch.placement import Placement, default_launcher, placed
+from backends.launch.ports import with_master_port
+from backends.launch.prospect import Prospect, prospect_of
 from backends.models import model_flags
 from backends.models.arguments import merge_arguments
 from backends.runs.checkpoints import (
@@ -23,11 +25,11 @@ from backends.runs.checkpoints import (
 )
 from backends.runs.judgement import pinned_folder
 from backends.runs.plan import RunPlan, Trainer
-from backends.runs.planning import make_branch, save_folder_of, writer_of
+from backends.runs.planning import free_port, make_branch, save_folder_of, writer_of
 from backends.runs.stored_values import arguments_file
 from backends.runs.torch_archive import stored_arguments
 from backends.telemetry.readings import GpuReading
-from backends.workspace import Workspace
+from backends.workspace import Workspace, shell_command
 
 
 def served(
@@ -83,6 +85,13 @@ def serve_plan(
     if trainer == "server" and gpus is None and not plan.hosts:
         plan = dataclasses.replace(plan, gpus=roomiest(look(), plan.processes))
     return plan
+
+
+def serve_prospect(workspace: Workspace, save: Path, iteration: int | None = None) -> Prospect:
+    """A text server on checkpoint `iteration` of `save`, else on its newest. Raises UserError when there is none."""
+    plan = with_master_port(serve_plan(workspace, save, port=free_port(), iteration=iteration), workspace)
+    step = () if iteration is None else ("--iteration", str(iteration))
+    return prospect_of(workspace, plan, "serve", shell_command(workspace, "serve", str(save), *step))
 
 
 def pinned(workspace: Workspace, save: Path, iteration: int) -> Path:

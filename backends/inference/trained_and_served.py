@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from backends.inference.serving import serve_plan
+from backends.launch.prospect import Prospect, prospect_of
 from backends.launch.start import start
 from backends.models.arguments import int_of
 from backends.models.presets import TINY
 from backends.runs.folder import RunFolder, dated_name, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.planning import free_port, new_save_folder, train_plan
-from backends.workspace import Workspace
+from backends.workspace import Workspace, shell_command
 
 
 def tiny_plan(base: Path, now: datetime, iterations: int | None = None) -> RunPlan:
@@ -23,6 +24,17 @@ def tiny_plan(base: Path, now: datetime, iterations: int | None = None) -> RunPl
         changes = ("--train-iters", str(iterations), "--log-interval", str(interval))
     save = new_save_folder(base, now)
     return train_plan(TINY.trainer, TINY.arguments, changes, save, preset=TINY.name, title=TINY.title)
+
+
+def demo_prospect(workspace: Workspace) -> Prospect:
+    """Train the preset tiny, with a text server that answers from its first checkpoint on."""
+    return prospect_of(
+        workspace,
+        tiny_plan(workspace.checkpoints, datetime.now()),
+        "demo",
+        shell_command(workspace, "demo"),
+        begin=lambda plan: start_both(workspace, plan),
+    )
 
 
 def start_both(workspace: Workspace, plan: RunPlan) -> RunFolder:

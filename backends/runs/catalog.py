@@ -218,6 +218,7 @@ def _newest(workspace: Workspace, training: bool) -> RunFolder:
         raise UserError(
             f"There are no runs in {workspace.runs} yet.",
             "Start one: `mdk-tui demo` or `mdk-tui launch`. Another workspace: -w DIR.",
+            status=2,
         )
     if training:
         folders = [folder for folder in folders if not _serves(folder)] or folders

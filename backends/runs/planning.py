@@ -231,7 +231,9 @@ def newest_save(workspace: Workspace) -> Path:
     if newest is not None:
         return newest[1]
     raise UserError(
-        "No run of this workspace has saved anything.", "Start one: `mdk-tui demo` or `mdk-tui launch`."
+        "No run of this workspace has saved anything.",
+        "Start one: `mdk-tui demo` or `mdk-tui launch`.",
+        status=2,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,18 +13,21 @@ from textual.pilot import Pilot
 from waiting import until_seen
 
 from backends.errors import UserError
+from backends.launch import prospect as launch_prospect
+from backends.launch import stop_prospect
+from backends.launch.prospect import Prospect
+from backends.launch.stop_prospect import StopProspect
 from backends.runs.folder import RunFolder
 from backends.runs.watching import SeenRun
-from tui import run_actions, run_words
+from tui import run_words
 from tui.app import MdkApp
 from tui.appearance import Appearance
 from tui.glyphs import UNICODE
-from tui.run_actions import Prospect
-from tui.screens import home_view
+from tui.screens import home_view, run_actions
 from tui.screens.confirm import Confirm
 from tui.screens.details import Details
 from tui.screens.runs import details
-from tui.screens.stop import StopProspect, StopScreen
+from tui.screens.stop import StopScreen
 from tui.widgets.listing import Listing
 
 ALL = (TRAINING, SERVER, FINISHED, FAILED)
@@ -220,7 +222,7 @@ async def test_nothing_starts_before_its_command_was_seen(
     monkeypatch: pytest.MonkeyPatch, opened: list[str]
 ) -> None:
     started: list[str] = []
-    monkeypatch.setattr(run_actions, "resume_prospect", lambda workspace, save: prospect(started))
+    monkeypatch.setattr(launch_prospect, "resume_prospect", lambda *_: prospect(started))
     text = await confirmed("r", "escape", runs=(FAILED,), started=started)
     assert "mdk-tui resume [/x]" in text and "python -m backends.demo.train [/x]" in text and started == []
     await confirmed("r", "enter", runs=(FAILED,), started=started)
@@ -228,10 +230,10 @@ async def test_nothing_starts_before_its_command_was_seen(
 
 
 async def test_a_plan_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(workspace: Any, save: Path) -> Prospect:
+    def refuse(*_: Any) -> Prospect:
         raise UserError("It is already at its end [/x].", "Train longer.")
 
-    monkeypatch.setattr(run_actions, "resume_prospect", refuse)
+    monkeypatch.setattr(launch_prospect, "resume_prospect", refuse)
     text = await confirmed("r", "escape", runs=(FAILED,), started=[])
     assert "already at its end [/x]" in text and "Train longer." in text
 
@@ -242,7 +244,7 @@ async def test_an_error_in_the_plan_forbids_to_start(monkeypatch: pytest.MonkeyP
     started: list[str] = []
     wrong = (Problem("error", "load", "Nothing to load.", "Look elsewhere."),)
     monkeypatch.setattr(
-        run_actions, "resume_prospect", lambda *_: dataclasses.replace(prospect(started), problems=wrong)
+        launch_prospect, "resume_prospect", lambda *_: dataclasses.replace(prospect(started), problems=wrong)
     )
     text = await confirmed("r", "escape", runs=(FAILED,), started=started)
     assert "error: Nothing to load." in text and "start" not in text.splitlines()[-1]
@@ -251,7 +253,9 @@ async def test_an_error_in_the_plan_forbids_to_start(monkeypatch: pytest.MonkeyP
 async def test_stopping_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
-        run_actions, "stop_prospect", lambda *_: StopProspect(TRAINING.info.run, "train", None, 120, 15, None)
+        stop_prospect,
+        "stop_prospect",
+        lambda *_: StopProspect(TRAINING.info.run, "train", None, 120, 15, None),
     )
     monkeypatch.setattr(
         run_actions, "stop", lambda app, folder, how, limit: asked.append((folder.name, how, limit))

@@ -17,6 +17,8 @@ from waiting import until_seen
 
 from backends.errors import UserError
 from backends.files import write_json
+from backends.inference.trained_and_served import demo_prospect
+from backends.launch.prospect import again_prospect, prospect_of, resume_prospect
 from backends.megatron.events import Milestone
 from backends.megatron.folding import Folder
 from backends.megatron.record import Record
@@ -28,7 +30,6 @@ from backends.runs.state import RunState
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
-from tui.run_actions import again_prospect, demo_prospect, prospect_of, resume_prospect
 from tui.screens.confirm import Confirm
 from tui.screens.monitor_model import MonitorModel
 from tui.screens.monitor_sources import News

@@ -21,6 +21,7 @@ from waiting import until_seen
 
 from backends.files import write_json
 from backends.inference.samples import Sample, append
+from backends.launch.stop_prospect import StopProspect
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 from tui.screens import monitor_sources
@@ -28,7 +29,7 @@ from tui.screens.choose import Chooser
 from tui.screens.details import Details
 from tui.screens.monitor import MonitorScreen
 from tui.screens.monitor_sources import NOT_SEEN, standings
-from tui.screens.stop import StopProspect, StopScreen
+from tui.screens.stop import StopScreen, stop_words
 from tui.widgets.attention import AttentionPanel
 from tui.widgets.gpu_panel import GpuPanel
 from tui.widgets.log_view import LogView
@@ -468,20 +469,19 @@ async def test_without_a_run_it_says_how_to_start_one(tmp_path: Path):
 
 def test_what_a_stop_would_do_is_said_before():
     prospect = StopProspect("2026-11-30/09-32-12", "train", "ck/2026", 4310, 15, None)
-    assert (
-        "ck/2026" in prospect.words()
-        and "iteration 4,310" in prospect.words()
-        and "15 minutes" in prospect.words()
-    )
+    words = stop_words(prospect)
+    assert "ck/2026" in words and "iteration 4,310" in words and "15 minutes" in words
     withheld = StopProspect(
         "r", "train", "ck", 1, 15, "A NaN alert is open: saving now would keep broken weights."
     )
-    assert "broken weights" in withheld.words() and "Save and stop" not in withheld.words()
+    assert "broken weights" in stop_words(withheld) and "Save and stop" not in stop_words(withheld)
     hangs = StopProspect("r", "train", "ck", 10, 15, None, hangs="RuntimeError: NCCL error", saved=8)
-    assert "hangs" in hangs.words() and "RuntimeError: NCCL error" in hangs.words()
-    assert "iteration 8 is its newest checkpoint" in hangs.words() and "can be resumed" in hangs.words()
-    assert "mdk-tui stop r --hung" in hangs.words() and "Save and stop" not in hangs.words()
-    assert "resumed by itself, as [resume]" in dataclasses.replace(hangs, resumes=True).words()
+    assert "hangs" in stop_words(hangs) and "RuntimeError: NCCL error" in stop_words(hangs)
+    assert "iteration 8 is its newest checkpoint" in stop_words(hangs) and "can be resumed" in stop_words(
+        hangs
+    )
+    assert "mdk-tui stop r --hung" in stop_words(hangs) and "Save and stop" not in stop_words(hangs)
+    assert "resumed by itself, as [resume]" in stop_words(dataclasses.replace(hangs, resumes=True))
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from waiting import until_seen
 
+from backends.launch import web_pages
+from backends.launch.web_pages import Pages
 from backends.tracking.web_server import running
 from backends.workspace import Workspace
 from tui.app import MdkApp
-from tui.commands import mlflow
-from tui.commands.web_pages import Pages
-from tui.page_actions import show_mlflow, show_tensorboard, stop_pages
 from tui.screens.details import Details
+from tui.screens.page_actions import show_mlflow, show_tensorboard, stop_pages
 
 
 async def shown(app: MdkApp, act: Callable[[MdkApp], None]) -> str:
@@ -35,7 +35,7 @@ async def test_the_window_tells_the_way_and_the_pages_outlive_the_application(
     def pages(port: int) -> tuple[str, ...]:
         return (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port))
 
-    monkeypatch.setattr(mlflow, "pages", lambda workspace: Pages("mlflow", "runs", pages, 0))
+    monkeypatch.setattr(web_pages, "mlflow_pages", lambda workspace: Pages("mlflow", "runs", pages, 0))
     workspace = Workspace(tmp_path)
     text = await shown(MdkApp(workspace), show_mlflow)
     (server,) = running(workspace, "mlflow")

@@ -16,6 +16,8 @@ from textual.pilot import Pilot
 from waiting import until_seen
 
 from backends.files import write_json
+from backends.launch import prospect as launch_prospect
+from backends.launch.prospect import Prospect
 from backends.runs.checkpoints import Checkpoint
 from backends.runs.difference import Difference
 from backends.runs.folder import RunFolder, create_run_folder, moment_of
@@ -25,11 +27,9 @@ from backends.runs.save_forecast import SaveForecast
 from backends.runs.state import RunState
 from backends.ticks import size_words
 from backends.workspace import Workspace
-from tui import run_actions
 from tui.app import MdkApp
 from tui.appearance import Appearance
 from tui.glyphs import UNICODE
-from tui.run_actions import Prospect
 from tui.save_words import forecast_words
 from tui.screens import resume_view
 from tui.screens.confirm import Confirm
@@ -191,7 +191,7 @@ async def test_continue_and_branch_show_their_command_first(
             "continue", "mdk-tui resume [/x]", "python", (), start, "--seed 1234 > 7 [/x] harmless"
         )
 
-    monkeypatch.setattr(run_actions, "resume_prospect", prospect)
+    monkeypatch.setattr(launch_prospect, "resume_prospect", prospect)
     monkeypatch.setattr(MdkApp, "open_run", lambda app, run: None)
     app = application(lambda closed: iter([LINEAGES]))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:

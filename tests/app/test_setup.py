@@ -27,7 +27,7 @@ from backends.setup.step import Action, Finding, Site, Step
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
-from tui.commands.app import running_steps
+from tui.application import running_steps
 from tui.screens import setup_options
 from tui.screens.commands_question import CommandsQuestion
 from tui.screens.details import Details

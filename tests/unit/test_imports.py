@@ -1,4 +1,4 @@
-"""tui → backends, never back; and the process that draws stays light. Looked at in fresh processes."""
+"""Who imports whom: tui → backends and never back, no cycles, and a process that draws without heavy modules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_the_monitor_is_painted_before_anything_that_reads_megatron_is_imported(
         "tui.cli",
         "tui.commands.watch",
         "tui.commands.attach",
-        "tui.commands.app",
+        "tui.application",
         "tui.app",
         "tui.screens.monitor",
     ]
@@ -101,6 +102,66 @@ def test_a_module_of_backends_imports_only_what_stands_above_it():
         if height[name] > height[part_of(path)]
     ]
     assert upwards == []
+
+
+def test_commands_and_screens_share_backends_and_not_each_other():
+    """The one door from the commands to the screens is tui.application."""
+    imports = imports_of("tui")
+    commands = {name for name in imports if name.startswith("tui.commands.")}
+    assert "tui.commands.launch" in commands and "tui.screens.launch" in imports
+    for name, imported in imports.items():
+        if name in commands:
+            assert not {m for m in imported if m.startswith(("tui.screens", "tui.widgets", "tui.app."))}, name
+            assert "tui.app" not in imported, name
+        elif name != "tui.cli":
+            assert not imported & commands, name
+
+
+@pytest.mark.parametrize("package", ["backends", "tui"])
+def test_no_modules_import_each_other_in_a_circle(package: str):
+    """Imports inside functions count too: a late import must not hide a cycle. Those for type checkers do not."""
+    imports = imports_of(package)
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " imports ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for imported in sorted(imports.get(name, ())):
+                visit(imported, (*path, name))
+            done.add(name)
+
+    for name in sorted(imports):
+        visit(name, ())
+
+
+def imports_of(package: str) -> dict[str, set[str]]:
+    """Module → the modules of the same package that it imports, wherever in its text, except for type checkers."""
+    names = set(modules(package))
+    found: dict[str, set[str]] = {}
+    for name in names:
+        file = TOP / name.replace(".", "/")
+        path = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        said: set[str] = set()
+        for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                said |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                said |= {alias.name for alias in node.names}
+        found[name] = (said & names) - {name}
+    return found
+
+
+def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below `node`, without the bodies of `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(node):
+        if (
+            isinstance(child, ast.If)
+            and isinstance(child.test, ast.Name)
+            and child.test.id == "TYPE_CHECKING"
+        ):
+            continue
+        yield child
+        yield from run_time_nodes(child)
 
 
 def part_of(path: Path) -> str:

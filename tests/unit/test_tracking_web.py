@@ -12,6 +12,7 @@ import pytest
 
 from backends.errors import UserError
 from backends.files import write_json
+from backends.launch.web_pages import event_folder
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.processes import is_alive
@@ -19,7 +20,6 @@ from backends.tracking.place import Place
 from backends.tracking.web_commands import mlflow_command, tensorboard_command, tensorboard_folder
 from backends.tracking.web_server import WebServer, running, ssh_line, start, stop
 from backends.workspace import Workspace
-from tui.commands.tensorboard import logs_of
 
 
 def pages(port: int) -> Sequence[str]:
@@ -110,11 +110,14 @@ def test_a_run_has_a_folder_of_its_own_and_shares_the_base(tmp_path: Path):
     own = tmp_path / "checkpoints" / "2026-11-30" / "09-32-59" / "tensorboard"
     assert tensorboard_folder(folder) == own
     with pytest.raises(UserError, match="There is no folder"):
-        logs_of(workspace, folder.name, shared=False)
+        event_folder(workspace, folder.name, shared=False)
     own.mkdir(parents=True)
-    assert logs_of(workspace, folder.name, shared=False) == own
-    assert logs_of(workspace, None, shared=True) == tmp_path / "checkpoints"
-    assert logs_of(workspace, str(own), shared=False) == own
+    assert event_folder(workspace, folder.name, shared=False) == own
+    assert event_folder(workspace, None, shared=True) == tmp_path / "checkpoints"
+    assert event_folder(workspace, str(own), shared=False) == own
+    with pytest.raises(UserError, match="There is no folder") as refused:
+        event_folder(workspace, str(tmp_path / "nowhere"), shared=False)
+    assert refused.value.status == 2
 
 
 def test_a_plan_that_names_a_folder_has_it(tmp_path: Path):

@@ -24,7 +24,7 @@ def command(workspace: Workspace, run: str | None) -> None:
         found = watched_job(workspace, run, SlurmControl())
     else:
         found = find_run(workspace, run)
-    from tui.commands.app import run_application
+    from tui.application import run_application
 
     if isinstance(found, RunFolder):
         run_application(workspace, screen="monitor", run=str(found.path))

@@ -52,6 +52,7 @@ def existing_saves(folder: Path) -> list[Path]:
         raise UserError(
             f"There is no checkpoint in {clean_line(str(folder))}.",
             "Give the folder that --save names, or a base above its dated folders.",
+            status=2,
         )
     return saves
 

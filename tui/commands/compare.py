@@ -47,7 +47,7 @@ def command(
         raise UserError("Either --json or --csv goes to standard output.", "Call it twice.", status=2)
     found = subjects(workspace, names)
     if not (as_json or as_csv or svg):
-        from tui.commands.app import run_application
+        from tui.application import run_application
 
         run_application(workspace, screen="compare", compared=tuple(found))
         return

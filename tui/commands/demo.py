@@ -50,7 +50,7 @@ def command(workspace: Workspace, iters: int | None, headless: bool, base: Path 
         raise UserError(
             "The demo's monitor needs a terminal.", "Without one: mdk-tui demo --headless", status=2
         )
-    from tui.commands.app import run_application
+    from tui.application import run_application
 
     run_application(workspace, screen="monitor", run=str(start_both(workspace, plan).path))
     return 0

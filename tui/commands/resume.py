@@ -13,9 +13,10 @@ from backends.launch.adoption import all_looked_after
 from backends.launch.resume import placed_resumption
 from backends.models.arguments import group_arguments
 from backends.runs.resuming import resumption
+from backends.runs.resumption_text import REBUILT
 from backends.text import clean_line
 from backends.workspace import Workspace
-from tui.commands.resume_text import REBUILT, go_on
+from tui.commands.resume_text import go_on
 from tui.commands.run_text import megatron_arguments
 
 

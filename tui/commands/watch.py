@@ -25,7 +25,7 @@ def command(workspace: Workspace, log: str) -> None:
     Without its log a run can be watched by TensorBoard's event files: give one, or the folder that holds them.
     """
     source = keyboard_from_terminal() if log == "-" else readable_log(Path(log).expanduser())
-    from tui.commands.app import run_application
+    from tui.application import run_application
 
     run_application(workspace, screen="monitor", source=source)
 

@@ -1,4 +1,4 @@
-"""Before something is started: the command, word for word, and what speaks against it."""
+"""Asks before a run is started: shows the command, word for word, and what speaks against it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from textual.widgets import Static
 
 from backends.text import clean
 from tui.background import in_background
-from tui.run_actions import Prospect
 from tui.screens.dialog import Dialog
 from tui.screens.edit_command import EditCommand
 from tui.widgets.clipboard import copy
 
 if TYPE_CHECKING:
+    from backends.launch.prospect import Prospect
     from tui.app import MdkApp
 
 
 class Confirm(Dialog[bool]):
-    """True when it is to be started. An error forbids it."""
+    """Returns True to start it, which an error forbids. `prospect` is what is shown: the user may have edited it."""
 
     DEFAULT_CSS = """
     Confirm > #box { width: 100; }

@@ -11,10 +11,9 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from tui import run_actions
 from tui.background import in_background
 from tui.glyphs import glyphs
-from tui.screens import home_view
+from tui.screens import home_view, run_actions
 from tui.screens.run_list import RunListScreen
 from tui.widgets.listing import Listing
 
@@ -109,4 +108,4 @@ class HomeScreen(RunListScreen):
         elif step.deed == "serve":
             self.serve(save)
         elif step.deed == "demo":
-            run_actions.propose(self.mdk, lambda: run_actions.demo_prospect(self.workspace))
+            run_actions.demo(self.mdk)

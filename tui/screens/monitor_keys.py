@@ -123,13 +123,13 @@ class MonitorKeys(LivePanes):
         return action not in ("stop", "again") or (info is not None and not info.over)
 
     def action_again(self) -> None:
-        from tui.run_actions import ask_again
+        from tui.screens.run_actions import start_again
 
         if self.model is not None and self.model.info is not None:
-            ask_again(cast("MdkApp", self.app), self.model.info)
+            start_again(cast("MdkApp", self.app), self.model.info)
 
     def action_stop(self) -> None:
-        from tui.run_actions import ask_stop
+        from tui.screens.run_actions import ask_stop
 
         if self.model is not None and self.model.info is not None:
             ask_stop(cast("MdkApp", self.app), self.model.info)

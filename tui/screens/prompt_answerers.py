@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.settings import PromptSettings
-from tui import run_actions
 from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.question import Answerer
-from tui.screens import prompt_servers
+from tui.screens import prompt_servers, run_actions
 from tui.screens.choose import Chooser
 from tui.screens.prompt_servers import NEWEST, NOBODY, SERVE, Servers
 from tui.widgets.line import Line
@@ -119,6 +118,4 @@ class PromptAnswerers:
             screen.mdk.tell(f"The text server {run.name} is loading.")
             then(run)
 
-        run_actions.propose(
-            screen.mdk, lambda: run_actions.serve_prospect(screen.workspace, save, iteration), then=started
-        )
+        run_actions.serve(screen.mdk, save, iteration, then=started)

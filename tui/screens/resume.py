@@ -12,13 +12,14 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from backends.errors import UserError
-from tui import run_actions
+from backends.workspace import Workspace, shell_command
 from tui.background import in_background
 from tui.bridge import Bridge
 from tui.glyphs import glyphs
-from tui.screens import resume_view
+from tui.screens import resume_view, run_actions
 from tui.screens.one_line import OneLine
 from tui.screens.place import PlaceScreen
+from tui.screens.prune_question import PruneQuestion
 from tui.screens.resume_view import Outlook
 from tui.widgets.listing import Listing
 from tui.widgets.panel import Panel, Span
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from backends.runs.lineages import Lineage, SavedPoint
     from backends.runs.pruning import Pruning
     from backends.runs.watching import SeenRun
-    from backends.workspace import Workspace
 
 Look = Callable[[Callable[[], bool]], Iterator[tuple["Lineage", ...]]]
 KEEP = "3"  # checkpoints that pruning proposes to keep
@@ -180,19 +180,13 @@ class ResumeScreen(PlaceScreen):
 
     def action_go_on(self) -> None:
         if found := self.chosen:
-            path, changes = Path(found[1].checkpoint.path), self._changes
-            run_actions.propose(
-                self.mdk, lambda: run_actions.resume_prospect(self.workspace, path, None, changes)
-            )
+            run_actions.resume(self.mdk, Path(found[1].checkpoint.path), None, self._changes)
 
     def action_branch(self) -> None:
         if found := self.chosen:
             lineage, point = found
-            at, changes = point.checkpoint.iteration, self._changes
-            number = at if isinstance(at, int) else None
-            run_actions.propose(
-                self.mdk, lambda: run_actions.resume_prospect(self.workspace, lineage.save, number, changes)
-            )
+            at = point.checkpoint.iteration
+            run_actions.resume(self.mdk, lineage.save, at if isinstance(at, int) else None, self._changes)
 
     def action_arguments(self) -> None:
         note = f"Megatron arguments that are to change, such as --train-iters 2000; {NONE} takes all changes back."
@@ -231,9 +225,7 @@ class ResumeScreen(PlaceScreen):
         keep = int(text)
 
         def show(plan: Pruning) -> None:
-            from tui.screens.prune_question import PruneQuestion
-
-            shell = run_actions.shell_command(self.workspace, "prune", str(save), "--keep", str(keep))
+            shell = shell_command(self.workspace, "prune", str(save), "--keep", str(keep))
             self.app.push_screen(
                 PruneQuestion(plan, shell), lambda wanted: self._prune(plan) if wanted else None
             )

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tui import run_actions
+from tui.screens import run_actions
 from tui.screens.place import PlaceScreen
 from tui.widgets.listing import Listing
 
@@ -28,13 +28,8 @@ class RunListScreen(PlaceScreen):
         self.query_one(Listing).focus()
 
     def resume(self, save: Path) -> None:
-        """Show what going on from `save` would run; start it when it is wanted."""
-        run_actions.propose(self.mdk, lambda: run_actions.resume_prospect(self.workspace, save))
+        run_actions.resume(self.mdk, save)
 
     def serve(self, save: Path) -> None:
-        """The same for a text server on it; the prompt then."""
-        run_actions.propose(
-            self.mdk,
-            lambda: run_actions.serve_prospect(self.workspace, save),
-            then=lambda run: self.mdk.action_go("prompt"),
-        )
+        """Then go to the prompt."""
+        run_actions.serve(self.mdk, save, then=lambda run: self.mdk.action_go("prompt"))

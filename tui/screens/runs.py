@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from tui import run_actions
 from tui.glyphs import Glyphs, glyphs
 from tui.run_words import cell, end, loss, progress, style_of, when, widest
+from tui.screens import run_actions
 from tui.screens.run_list import RunListScreen
 from tui.widgets.attention import wrapped
 from tui.widgets.listing import Listing, ListRow

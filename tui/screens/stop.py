@@ -1,10 +1,9 @@
-"""Before a run is stopped: what will happen, in words, and the choice."""
+"""Asks how to stop a run, after saying what each way does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -13,58 +12,51 @@ from textual.widgets import Static
 
 from tui.screens.dialog import Dialog
 
+if TYPE_CHECKING:
+    from backends.launch.stop_prospect import StopProspect
+
 StopChoice: TypeAlias = Literal["save", "now", "hung"]
 
 
-@dataclass(frozen=True, slots=True)
-class StopProspect:
-    """What a stop of `run` would do. `withheld`: why saving would do harm now; None when it would not.
+def stop_words(prospect: StopProspect) -> str:
+    """What each choice would do, and the same as a command."""
+    run = prospect.run
+    command = f"From a shell:  mdk-tui stop {run}"
+    if prospect.kind != "train":
+        return f"The text server {run} ends and stops answering at once.\n\n{command}"
+    if prospect.hangs is not None:
+        return _hanging_words(prospect)
+    now = (
+        "Stop now (n) ends all its processes at once: TERM, then KILL. "
+        "Everything after the last checkpoint is lost."
+    )
+    if prospect.withheld:
+        return f"{prospect.withheld}\n\nTherefore it can only be stopped without saving.\n\n{now}\n\n{command} --now"
+    where = f" to {prospect.save}" if prospect.save else ""
+    at = "" if prospect.iteration is None else f", now at iteration {prospect.iteration:,}"
+    return (
+        f"Save and stop (s) asks {run}{at} to finish its iteration, save a checkpoint{where} and exit. "
+        f"If that takes longer than {prospect.limit_minutes:g} minutes, its processes are ended: TERM, then KILL.\n\n"
+        f"{now}\n\n{command}"
+    )
 
-    `hangs`: the error that nothing has followed; `saved`: what its tracker names; `resumes`: whether settings have a
-    crash resumed by itself.
-    """
 
-    run: str
-    kind: str  # train, serve
-    save: str | None
-    iteration: int | None
-    limit_minutes: float
-    withheld: str | None
-    hangs: str | None = None
-    saved: object = None
-    resumes: bool = False
-
-    def words(self) -> str:
-        command = f"The same from a shell:  mdk-tui stop {self.run}"
-        if self.kind != "train":
-            return f"The server {self.run} is told to end; its answers stop at once.\n\n{command}"
-        now = "Stop now (n) ends every process of it at once: TERM, then KILL. What came after the last checkpoint is lost."
-        if self.hangs is not None:
-            return self._hangs_words()
-        if self.withheld:
-            return f"{self.withheld}\n\nSo only stopping without saving is offered here.\n\n{now}\n\n{command} --now"
-        where = f" to {self.save}" if self.save else ""
-        at = "" if self.iteration is None else f", now at iteration {self.iteration:,}"
-        return (
-            f"Save and stop (s) asks {self.run}{at} to finish its iteration, save a checkpoint{where} and exit. "
-            f"If that takes longer than {self.limit_minutes:g} minutes, its processes are ended: TERM, then KILL.\n\n"
-            f"{now}\n\n{command}"
-        )
-
-    def _hangs_words(self) -> str:
-        saved = f"iteration {self.saved} is its newest checkpoint" if self.saved else "it has no checkpoint"
-        then = "is resumed by itself, as [resume] of mdk.toml says" if self.resumes else "can be resumed"
-        return (
-            f"It hangs: nothing has followed this error.\n{self.hangs}\n\n"
-            f"End it (e) ends every process of it at once, TERM, then KILL, and so frees its GPUs. What hangs cannot save: "
-            f"{saved}. It then {then}.\n\n"
-            "Stop now (n) does the same, and it is not resumed by itself.\n\n"
-            f"The same from a shell:  mdk-tui stop {self.run} --hung"
-        )
+def _hanging_words(prospect: StopProspect) -> str:
+    saved = (
+        f"iteration {prospect.saved} is its newest checkpoint" if prospect.saved else "it has no checkpoint"
+    )
+    then = "is resumed by itself, as [resume] of mdk.toml says" if prospect.resumes else "can be resumed"
+    return (
+        f"It hangs: the log is silent after this error.\n{prospect.hangs}\n\n"
+        "End it (e) ends all its processes at once, TERM, then KILL, and frees its GPUs. A hanging run cannot save: "
+        f"{saved}. It then {then}.\n\n"
+        "Stop now (n) does the same, but the run is not resumed by itself.\n\n"
+        f"From a shell:  mdk-tui stop {prospect.run} --hung"
+    )
 
 
 class StopScreen(Dialog[StopChoice | None]):
-    """Returns how to stop, or None: nothing is done without a second key."""
+    """Returns how to stop; None leaves the run alone."""
 
     DEFAULT_CSS = """
     StopScreen > #box { width: 76; border: round $warning; }
@@ -85,7 +77,7 @@ class StopScreen(Dialog[StopChoice | None]):
         self._prospect = prospect
 
     def content(self) -> Iterable[Widget]:
-        yield Static(Text(self._prospect.words()), markup=False)
+        yield Static(Text(stop_words(self._prospect)), markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "choose" and parameters == ("save",):
