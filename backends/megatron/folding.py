@@ -51,10 +51,21 @@ class Folder:
         self._read: OrderedDict[bytes, DisplayText] = OrderedDict()
         self._known: OrderedDict[str, LogLine] = OrderedDict()
         self._burst = self._credit = burst
+        self._unfinished = 0  # number of the line that was last shown before its newline came
 
     def feed(self, data: bytes) -> list[LogLine]:
         """The lines that are new or whose count changed, each once, in the order of the log."""
         return self._block(self._splitter.feed(data))
+
+    def settle(self) -> list[LogLine]:
+        """Call it when the log pauses: the last line, if it has no newline yet. The whole line will replace it."""
+        if block := self._splitter.settle():
+            return self._block(block)
+        read = read_text(self._splitter.rest)
+        if not read.text:
+            return []
+        self._unfinished = self.lines + 1
+        return [LogLine(self._unfinished, read.rank, read.level, read.text[:CLIP])]
 
     def finish(self) -> list[LogLine]:
         """The last line, where it has no newline. The next byte begins a new line."""
@@ -92,7 +103,7 @@ class Folder:
         changed: dict[int, LogLine],
     ) -> None:
         line = self._known.get(read.text)
-        if line is None:
+        if line is None or number == self._unfinished:
             line = LogLine(number, read.rank, read.level, read.text[:CLIP], 0)
             self.folded -= 1
             fresh.append((line, read.text))

@@ -21,7 +21,7 @@ __all__ = ["BytesSource", "FileSource", "Follower", "LogSource", "PipeSource", "
 
 TAIL = CHUNK  # bytes of a long file that are read first
 STEP = 2**19  # bytes of the history at a time: the parser holds Python's lock for about 10 ms then
-SETTLE = 1.0  # s of silence after which a held-back error is shown
+SETTLE = 1.0  # s of silence after which held-back errors and an unfinished line are shown
 CUT = "The log was truncated or replaced; what was read before is kept."
 
 
@@ -58,14 +58,19 @@ class Reading:
         with self.record.lock:
             self.record.apply(events)
 
-    def settle(self) -> bool:
-        """Show errors that are held back for more ranks to report; whether there is news."""
+    def settle(self) -> tuple[bool, list[LogLine]]:
+        """The log pauses: show errors that are held back for more ranks to report, and a last line without a newline.
+
+        Returns whether the record changed, and display lines.
+        """
+        events = self.parser.settle()
         pending = self.parser.pending_errors()
         with self.record.lock:
-            changed = pending != self.record.pending
+            changed = bool(events) or pending != self.record.pending
+            self.record.apply(events)
             self.record.pending = pending
             self.record.version += changed
-        return changed
+        return changed, self.folder.settle()
 
     def begin_anew(self) -> list[LogLine]:
         """The log was cut: what comes is another attempt. Returns the last line of before, if it had no newline."""
@@ -171,14 +176,13 @@ class Follower:
 
     def _quiet(self) -> Iterator[Update]:
         """Nothing came: once, show what is held back, or say why nothing comes."""
-        trouble = self._source.trouble
-        changed = trouble != self._trouble
-        self._trouble = trouble
+        trouble, changed, lines = self._source.trouble, False, list[LogLine]()
         if not self._silent and self._history is None:
             self._silent = True
-            changed = self._reading.settle() or changed
-        if changed:
-            yield Update((), self.record, caught_up=self._history is None, note=trouble)
+            changed, lines = self._reading.settle()
+        if changed or lines or trouble != self._trouble:
+            yield from self._update(lines, caught_up=self._history is None, note=trouble)
+        self._trouble = trouble
 
     def _backfill(self) -> Iterator[Update]:
         """Read a step of the history; when it has caught up, its record takes over."""

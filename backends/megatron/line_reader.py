@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 
@@ -216,8 +217,12 @@ class LineReader:
                 pass
         return [event]
 
-    def pending_errors(self) -> list[Error]:
-        return self.errors.pending()
+    def pending_errors(self, unfinished: bytes, line: int) -> list[Error]:
+        """The errors that are held back, that of an `unfinished` line included."""
+        errors = copy.deepcopy(self.errors)
+        text, rank = strip_prefixes(whole := decode(unfinished))
+        errors.read(text, line, rank, is_quiet(whole, text))
+        return errors.pending()
 
 
 def _may_be_error(event: Event) -> bool:

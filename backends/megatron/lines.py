@@ -141,29 +141,42 @@ def _text_of(line: bytes) -> bytes:
 
 
 class LineSplitter:
-    """Cuts chunks of bytes into whole lines. Of an unfinished one it holds little more than `LINE_LIMIT` bytes."""
+    """Cuts chunks of bytes into whole lines.
+
+    `rest` is the last line while its newline is missing; of a long one little more than `LINE_LIMIT` bytes are kept.
+    """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.rest = b""
+        self._settled = False  # the newline of a line that `settle` returned is still to come
 
     def feed(self, data: bytes) -> bytes:
-        """Whole lines, each with its newline, as one block; what is unfinished waits for the next call."""
+        """The lines that `data` completes, each with its newline, as one block."""
+        if self._settled and data:
+            data, self._settled = data.removeprefix(b"\n"), False
         end = data.rfind(b"\n") + 1
         if not end:
-            self._rest = _kept(self._rest + data)
+            self.rest = _kept(self.rest + data)
             return b""
-        block = b"".join((self._rest, memoryview(data)[:end]))
-        self._rest = _kept(data[end:])
+        block = b"".join((self.rest, memoryview(data)[:end]))
+        self.rest = _kept(data[end:])
         return unwrapped(block)
 
+    def settle(self) -> bytes:
+        """Call it when the log pauses: `rest` with a newline, if it ends as lines of values do, else nothing."""
+        if not self.rest.rstrip(b" ").endswith(b"|"):
+            return b""
+        self._settled = True
+        return self.finish() + b"\n"
+
     def finish(self) -> bytes:
-        """The last line, where the log ends without a newline."""
-        block, self._rest = self._rest, b""
+        """The last line of a log that ends without a newline."""
+        block, self.rest = self.rest, b""
         return unwrapped(block)
 
 
 def _kept(rest: bytes) -> bytes:
-    """As much of an unfinished line as its end may still need: progress bars that were rewritten are not."""
+    """As much of an unfinished line as is needed to read it later: without progress bars that were overwritten."""
     if len(rest) <= LINE_LIMIT:
         return rest
     shown = fold(rest)[: LINE_LIMIT + 1]  # one more than the limit, so that the clipping shows

@@ -1,17 +1,19 @@
-"""Opening what somebody calls a log: what stands in the way is said in a sentence, with what to do."""
+"""Opening and reading what a user names as a log. Every failure becomes one sentence with a remedy."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
 from backends.errors import UserError
 from backends.text import clean_line
 
+CHUNK = 2**20  # bytes read at once
 LOOKED_AT = 4096  # bytes at the start of a file that tell text from anything else
-# How packed files begin, and what unpacks them to standard output.
+# The first bytes of compressed files, and the program that unpacks them to standard output.
 PACKED = (
     (b"\x1f\x8b", "zcat"),
     (b"BZh", "bzcat"),
@@ -19,11 +21,11 @@ PACKED = (
     (b"\x28\xb5\x2f\xfd", "zstdcat"),
 )
 NO_TEXT = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b")
-MOST_ODD = 0.05  # share of such bytes in text
+MOST_ODD = 0.05  # share of such bytes that text may have
 
 
 def open_log(path: Path) -> BufferedReader:
-    """The log at `path`, or the pipe that brings one. Raises UserError."""
+    """Open the log, or the named pipe, at `path`. Raises UserError."""
     shown = clean_line(str(path), 300)
     try:
         mode = path.stat().st_mode
@@ -46,14 +48,29 @@ def open_log(path: Path) -> BufferedReader:
     return file
 
 
+def read_chunks(file: BufferedReader, name: str) -> Iterator[bytes]:
+    """The bytes of `file`, called `name` in messages, as they arrive. Raises UserError when reading fails."""
+    while True:
+        try:
+            data = file.read1(CHUNK)
+        except OSError as error:
+            raise UserError(
+                f"{clean_line(name, 300)} cannot be read further: {error.strerror}.",
+                "Check that its file system is mounted and healthy, then read it again.",
+            ) from None
+        if not data:
+            return
+        yield data
+
+
 def is_text(start: bytes) -> bool:
-    """Whether a file that begins so may be a log. Zero bytes alone say nothing: a cut log has holes, UTF-16 has many."""
+    """Whether a file that begins with `start` may be a log. Zero bytes do not count: truncated logs and UTF-16 have them."""
     letters = start.replace(b"\0", b"")
     return len(letters) - len(letters.translate(None, NO_TEXT)) <= MOST_ODD * len(letters)
 
 
 def candidates(folder: Path) -> str:
-    """A remedy that names the newest logs in `folder`."""
+    """A remedy that lists the newest logs in `folder`."""
     newest: list[tuple[float, str]] = []
     try:
         with os.scandir(folder) as entries:

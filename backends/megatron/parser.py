@@ -67,9 +67,14 @@ class Parser:
         events = list(self._block(rest + b"\n")) if rest else []
         return events + self._reader.finish()
 
+    def settle(self) -> list[Event]:
+        """Call it when the log pauses: the events of the last line, if it seems whole though it has no newline yet."""
+        block = self._splitter.settle()
+        return list(self._block(block)) if block else []
+
     def pending_errors(self) -> list[Error]:
-        """Errors that were seen but not yet returned: more ranks may still report them."""
-        return self._reader.pending_errors()
+        """Errors that were seen but not yet returned: more ranks may still report them, or their line has no end yet."""
+        return self._reader.pending_errors(self._splitter.rest, self.lines + 1)
 
     def _block(self, block: bytes) -> Iterator[Event]:
         first = self.lines + 1

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from backends.megatron.diagnosis import Diagnosis, diagnose
 from backends.megatron.event_json import json_value, unroll
 from backends.megatron.events import Event, Memory
-from backends.megatron.log_file import open_log
+from backends.megatron.log_file import open_log, read_chunks
 from backends.megatron.parser import Parser
 from backends.megatron.record import Record
 
-CHUNK = 2**20  # bytes
-LISTED = 20  # validations and checkpoints, the newest
+LISTED = 20  # newest validations and checkpoints that are shown
 GRAVE = frozenset({"error", "critical"})  # severities of alerts that call for attention
 
 
-def read_record(file: BinaryIO, curves: bool = True) -> Record:
-    """Read a log to its end."""
+def read_record(chunks: Iterable[bytes], curves: bool = True) -> Record:
+    """The record of a whole log."""
     record, parser = Record(curves), Parser()
-    while data := file.read(CHUNK):
+    for data in chunks:
         record.apply(parser.feed(data))
     record.apply(parser.finish())
     return record
 
 
 def read_log(path: Path) -> Record:
-    """The record of the log at `path`. Raises UserError; OSError where the reading itself fails."""
+    """The record of the log at `path`. Raises UserError."""
     with open_log(path) as file:
-        return read_record(file)
+        return read_record(read_chunks(file, str(path)))
 
 
 def summary(record: Record) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def chapters(workspace: Workspace, folder: RunFolder) -> Iterator[Chapter]:
     for ancestor in ancestors(workspace, folder):
         try:
             record = read_log(ancestor.folder.log)
-        except (OSError, UserError):
+        except UserError:
             continue
         if record.segments:
             yield Chapter(ancestor.folder.name, record, ancestor.child)

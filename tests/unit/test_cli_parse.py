@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import pytest
 from click.testing import CliRunner
 from megatron_text import iteration_line
 
@@ -74,3 +78,39 @@ def test_a_binary_file_has_no_events(tmp_path: Path) -> None:
 def test_where_nothing_is_understood_that_is_said() -> None:
     result = CliRunner().invoke(cli, ["parse", "-"], input="epoch 1 loss 3.0\n")
     assert (result.exit_code, result.stdout) == (0, "") and "No line of training" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["parse", "summary"])
+def test_a_failing_read_is_a_sentence_and_a_remedy(command: str) -> None:
+    with Path("/proc/self/mem").open("rb", buffering=0) as unreadable:  # nothing is mapped at its start
+        done = subprocess.run([*PROGRAM, command, "-"], stdin=unreadable, capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "") and "Traceback" not in done.stderr
+    assert (
+        "Standard input cannot be read further: Input/output error" in done.stderr and "hint:" in done.stderr
+    )
+
+
+def test_what_was_read_before_a_failure_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FailingDisk(io.RawIOBase):
+        chunks: ClassVar = [iteration_line(10).encode(), b" saving checkpoint at iter"]
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            if not self.chunks:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            data = self.chunks.pop(0)
+            buffer[: len(data)] = data
+            return len(data)
+
+    monkeypatch.setattr("tui.commands.parse.open_log", lambda _path: io.BufferedReader(FailingDisk()))
+    result = CliRunner().invoke(cli, ["parse", "train.log", "--json"])
+    assert json.loads(result.stdout)["iteration"] == 10
+    assert "train.log cannot be read further: Stale file handle" in str(result.exception)
+
+
+def test_a_closed_standard_input_is_said() -> None:
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *PROGRAM, "parse", "-"]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Standard input is closed" in done.stderr

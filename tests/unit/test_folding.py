@@ -72,6 +72,13 @@ def test_quiet_gives_the_next_burst_its_room_back() -> None:
     assert len(fold(folder, "".join(f"  argument_{n} ... {n}\n" for n in range(1000)))) == 1000
 
 
+def test_the_whole_line_replaces_the_half_that_was_shown() -> None:
+    folder = Folder()
+    folder.feed(b"one\ntwo\non")
+    assert [(line.number, line.text) for line in folder.settle()] == [(3, "on")]
+    assert [(line.number, line.text) for line in folder.feed(b"e\n")] == [(3, "one")]
+
+
 def test_only_so_many_texts_are_remembered() -> None:
     folder = Folder()
     fold(folder, "first\n" + "".join(f"line {n}\n" for n in range(REMEMBERED)))

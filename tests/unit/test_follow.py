@@ -323,6 +323,25 @@ def test_an_error_with_nothing_after_it_is_shown_though_more_ranks_may_follow(
     assert update.record.all_errors()[0].kind == "out-of-memory"
 
 
+def test_a_last_line_without_a_newline_is_shown_when_the_log_pauses(log: Path, watch: Watch) -> None:
+    log.write_text(f"training ...\n{iteration(10).rstrip()}")
+    watching = watch(FileSource(log))
+    watching.until_iteration(10)
+    with log.open("a") as file:
+        file.write(f"\n{iteration(20)}RuntimeError: CUDA out of mem")
+    watching.until_iteration(20)
+    watching.until(lambda update: 4 in watching.texts)
+    assert watching.texts[4] == "RuntimeError: CUDA out of mem"
+    with log.open("a") as file:
+        file.write("ory. Tried to allo")
+    update = watching.until(lambda update: bool(update.record.pending))
+    assert update.record.pending[0].line == 4
+    with log.open("a") as file:
+        file.write("cate 2 GiB\n")
+    watching.until(lambda update: watching.texts[4].endswith("2 GiB"))
+    assert sorted(watching.texts) == [1, 2, 3, 4]
+
+
 def test_bytes_are_a_log_that_ends() -> None:
     updates = list(Follower(BytesSource(iterations(1, 900).encode(), chunk=1000)).updates())
     assert updates[-1].ended

@@ -68,14 +68,7 @@ def command(
 
 def read(subject: Subject) -> Record:
     """What a log, or an event file, says in all. Raises UserError."""
-    try:
-        if is_event_path(subject.log):
-            return read_events(subject.log)
-        return read_log(subject.log)
-    except OSError as error:
-        raise UserError(
-            f"{clean_line(str(subject.log))} cannot be read: {error.strerror}.", "Check its permissions."
-        ) from None
+    return read_events(subject.log) if is_event_path(subject.log) else read_log(subject.log)
 
 
 def read_events(path: Path) -> Record:

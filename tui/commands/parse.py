@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
-from io import BufferedReader, TextIOWrapper
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
-from backends.megatron import log_file
+from backends.errors import UserError
 from backends.megatron.diagnosis import NOTHING
 from backends.megatron.event_json import in_order, json_lines
 from backends.megatron.events import Event
+from backends.megatron.log_file import open_log, read_chunks
 from backends.megatron.parser import Parser
 from backends.text import clean_line
-
-CHUNK = 2**20  # bytes
 
 
 @click.command()
@@ -28,23 +26,25 @@ def command(log: str, as_json: bool) -> None:
     """The events of a log ("-": standard input), as they come."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows the rest
-    with open_log(log) as file:
-        parser, understood = Parser(), False
-        while data := file.read1(CHUNK):
+    parser, understood = Parser(), False
+    try:
+        for data in log_chunks(log):
             understood |= _print(parser.feed(data), as_json)
+    finally:  # where reading fails, what came before it is shown
         understood |= _print(parser.finish(), as_json)
     if not understood:
         click.echo(NOTHING, err=True)
 
 
-@contextlib.contextmanager
-def open_log(name: str) -> Iterator[BufferedReader]:
-    """The log called `name`, or standard input for "-". Raises UserError."""
+def log_chunks(name: str) -> Iterator[bytes]:
+    """The bytes of the log called `name`, or of standard input for "-". Raises UserError."""
     if name == "-":
-        yield cast("BufferedReader", sys.stdin.buffer)
-        return
-    with log_file.open_log(Path(name).expanduser()) as file:
-        yield file
+        if sys.stdin is None:
+            raise UserError("Standard input is closed.", "Pipe a log into it, or name a file.", status=2)
+        yield from read_chunks(sys.stdin.buffer, "Standard input")  # type: ignore[arg-type]
+    else:
+        with open_log(Path(name).expanduser()) as file:
+            yield from read_chunks(file, name)
 
 
 def _print(events: list[Event], as_json: bool) -> bool:

@@ -13,7 +13,7 @@ from backends.runs.catalog import RunInfo, describe, find_log
 from backends.text import clean_line
 from backends.ticks import duration
 from backends.workspace import Workspace
-from tui.commands.parse import open_log
+from tui.commands.parse import log_chunks
 
 WIDTH = 34  # cells of the names
 RANKS_SHOWN = 4
@@ -27,8 +27,7 @@ RANKS_SHOWN = 4
 def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) -> int:
     """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
     log, run = (name, None) if name == "-" else find_log(workspace, name)
-    with open_log(str(log)) as file:
-        found = summary(read_record(file, curves=False))
+    found = summary(read_record(log_chunks(str(log)), curves=False))
     if run is not None:
         found = of_run(found, describe(run))
     click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
