@@ -20,9 +20,9 @@ from waiting import at_rest, until_seen, until_so
 from backends.errors import UserError
 from backends.runs.watching import SeenRun
 from backends.workspace import Workspace
+from tui import application as command
 from tui.app import PLACES, MdkApp
 from tui.appearance import DEFAULT_THEME, Appearance, appearance
-from tui.commands import app as command
 from tui.screens.details import Details
 from tui.screens.failure import FailureScreen
 from tui.screens.help import HelpScreen
