@@ -16,6 +16,7 @@ from backends.models.layout import check as check_layout
 from backends.models.problem import Problem
 from backends.runs.plan import RunPlan
 from backends.runs.resuming import load_problems
+from backends.tracking.handover import run_id_problems
 from backends.workspace import Workspace
 
 LAUNCHERS: dict[str, ProcessLauncher | Slurm] = {"local": Local(), "mpirun": Mpirun(), "slurm": Slurm()}
@@ -51,7 +52,7 @@ def problems(plan: RunPlan, workspace: Workspace, facts: Facts | None = None) ->
         found += check_layout(plan.arguments, known.resources(plan))
     said = {problem.field for problem in found}
     found += [problem for problem in plan.check() if problem.field not in said]
-    found += launcher_of(plan).check(plan, workspace)
+    found += [*launcher_of(plan).check(plan, workspace), *run_id_problems(plan, workspace)]
     missing = any(problem.field == "--data-path" for problem in found)
     found += [
         problem for problem in check_site(plan, known) if not (missing and problem.field == "--data-path")

@@ -1,14 +1,16 @@
-"""How a trainer with training_mlflow.patch is kept from an MLflow run of its own beside the companion's.
+"""Keeps a trainer with training_mlflow.patch from writing to another MLflow run than the companion.
 
-Where MLflow is a server, it is given the companion's run before the job starts. A database is opened by a library that
-takes seconds to import, and lies where another node or a container may not write; a server may not answer within a moment:
-then the trainer is told to leave MLflow alone. The companion sends all that it would have.
+If MLflow is a server, the companion's run is found or made before the job starts, and the trainer is given its id. If
+MLflow is a database, or the server does not answer within a moment, the trainer is told to leave MLflow alone: the library
+takes seconds to open a database, which may lie where another node or a container cannot write. The companion sends
+everything in either case. An MLFLOW_RUN_ID of the user's environment is never joined: it may name any old run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from backends.errors import UserError
 from backends.files import write_json
+from backends.models.problem import Problem
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.settings import read_settings
+from backends.text import clean_line
 from backends.tracking.lineage import wanted_of_run
 from backends.tracking.place import (
     EXPERIMENT,
@@ -49,26 +53,41 @@ def with_mlflow_run(
     environment: Mapping[str, str],
     transport: httpx.BaseTransport | None = None,
 ) -> RunPlan:
-    """`plan` with the environment that has a patched trainer join the companion's MLflow run, which tracking.json names.
+    """`plan` with the environment in which a patched trainer joins the companion's MLflow run; tracking.json names that run.
 
-    Where there is none to join, and where tracking is switched off, the trainer tells MLflow nothing. Without MLflow here
-    it is left to the trainer alone.
+    If there is no run to join, or tracking is switched off, the trainer tells MLflow nothing. If MLflow is not installed
+    here, there is no companion: the trainer makes a run of its own.
     """
     try:
         settings = read_settings(workspace.settings).mlflow
     except UserError:
         return plan
-    if plan.kind != "train" or plan.trainer != "megatron" or not is_patched(workspace.megatron):
+    if not _tells_mlflow(plan, workspace):
         return plan
-    added: dict[str, str] = {}
+    added = {RUN_ID: ""} if environment.get(RUN_ID) else {}
     if is_tracked(settings, environment):
         place = tracking_place(settings, workspace, environment)
         wanted = wanted_of_run(plan, folder, workspace, time.time())
         run_id = _run_id(place, wanted, environment, transport) if place.is_server else None
-        added = {METRICS: "0", **(_joined(place, run_id, folder) if run_id else {})}
+        added |= {METRICS: "0", **(_joined(place, run_id, folder) if run_id else {})}
     elif is_switched_off(settings, environment):
-        added = {METRICS: "0"}
+        added |= {METRICS: "0"}
     return dataclasses.replace(plan, environment={**plan.environment, **added})
+
+
+def run_id_problems(
+    plan: RunPlan, workspace: Workspace, environment: Mapping[str, str] = os.environ
+) -> list[Problem]:
+    """A warning if the environment names an MLflow run that the trainer would join without mdk-tui."""
+    run_id = environment.get(RUN_ID)
+    if not run_id or not _tells_mlflow(plan, workspace):
+        return []
+    message = f"{RUN_ID} of the environment ({clean_line(run_id, 40)}) is ignored: each lineage has an MLflow run of its own."
+    return [Problem("warning", RUN_ID, message, f"To silence this: unset {RUN_ID}")]
+
+
+def _tells_mlflow(plan: RunPlan, workspace: Workspace) -> bool:
+    return plan.kind == "train" and plan.trainer == "megatron" and is_patched(workspace.megatron)
 
 
 def _joined(place: Place, run_id: str, folder: RunFolder) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The MLflow run that a patched trainer joins: asked of a server that answers, and of those that do not."""
+"""Which MLflow run a patched trainer joins, with servers that answer and with servers that do not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.tracking import place
-from backends.tracking.handover import TRAINING, with_mlflow_run
+from backends.tracking.handover import TRAINING, run_id_problems, with_mlflow_run
 from backends.workspace import Workspace
 
 LEFT_OUT = {"MDK_MLFLOW_METRICS": "0"}  # and no run to join
@@ -143,3 +143,26 @@ def test_nobody_is_asked_for_a_trainer_without_the_patch(tmp_path: Path):
     transport = Answers(good)
     assert with_mlflow_run(plan, folder, workspace, SERVER, transport) == plan
     assert transport.asked == []
+
+
+STALE = {"MLFLOW_RUN_ID": "0123456789abcdef"}  # of a run that was finished, deleted, or is somebody else's
+
+
+@pytest.mark.parametrize("uri", [{}, SERVER])
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_run_id_of_the_environment_is_never_joined_and_the_user_is_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: dict[str, str], installed: bool
+):
+    monkeypatch.setattr(place, "has_mlflow", lambda: installed)
+    plan, folder, workspace = planned(tmp_path)
+    handed = with_mlflow_run(plan, folder, workspace, {**uri, **STALE}, Answers(good)).environment
+    assert handed["MLFLOW_RUN_ID"] == ("abc" if installed and uri else "")
+    (problem,) = run_id_problems(plan, workspace, STALE)
+    assert problem.severity == "warning" and "0123456789abcdef" in problem.message
+    assert run_id_problems(plan, workspace, {}) == []
+
+
+def test_a_run_id_of_the_environment_does_not_matter_to_a_trainer_without_the_patch(tmp_path: Path):
+    plan, folder, workspace = planned(tmp_path, patched=False)
+    assert with_mlflow_run(plan, folder, workspace, STALE) == plan
+    assert run_id_problems(plan, workspace, STALE) == []
