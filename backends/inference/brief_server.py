@@ -1,4 +1,4 @@
-"""A text server for a few requests: started beside whoever asks, ended with it, no run of its own."""
+"""A text server for a few requests, which is no run: it is started by the program that asks and ends with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import ctypes
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 from backends.errors import UserError
 from backends.inference.megatron_api import MegatronClient
-from backends.inference.readiness import loading_words
+from backends.inference.readiness import Readiness, until_address
 from backends.launch.commands import commands, problems
 from backends.launch.ports import with_master_port
 from backends.megatron.parser import Parser
@@ -24,7 +23,6 @@ from backends.workspace import Workspace
 
 LOAD_LIMIT = 900.0  # s to load and to listen
 END_LIMIT = 30.0  # s between TERM and KILL
-POLL = 0.2  # s
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -32,9 +30,9 @@ DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 def brief_server(
     plan: RunPlan, workspace: Workspace, log: Path, *, limit: float = LOAD_LIMIT
 ) -> Generator[MegatronClient, None, None]:
-    """A client of the server of `plan`, which prints to `log`. Raises UserError when it cannot answer.
+    """A client of the server of `plan`, which prints to `log`. Raises UserError when the server cannot answer.
 
-    It is ended with the context, and told to end (TERM) if this process dies.
+    The server ends with the context. If this process dies, the kernel sends it TERM.
     """
     plan = with_master_port(plan, workspace)
     if errors := [problem for problem in problems(plan, workspace) if problem.severity == "error"]:
@@ -55,7 +53,8 @@ def brief_server(
     except OSError as error:
         raise UserError(f"The text server could not be started: {error.strerror}.", f"See {log}") from None
     try:
-        yield MegatronClient(_address(plan, process, log, limit, time.monotonic))
+        *_, address = until_address(_looking(plan, process, log), log, limit=limit)
+        yield MegatronClient(address)
     finally:
         _end(process)
 
@@ -64,38 +63,31 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
 
 
-def _address(
-    plan: RunPlan, process: subprocess.Popen[bytes], log: Path, limit: float, clock: Callable[[], float]
-) -> str:
-    """Where it listens, once its log says that the checkpoint was loaded. Raises UserError."""
+def _looking(plan: RunPlan, process: subprocess.Popen[bytes], log: Path) -> Callable[[], Readiness]:
+    """How the server does, by its log."""
     reader = SignReader(Signs(), Parser())
-    deadline = clock() + limit
-    while True:
+
+    def look() -> Readiness:
         ended = process.poll() is not None
         while reader.read_from(log):
             pass
-        signs = reader.signs
-        unsure = not_ready(plan, signs)
-        if signs.address and signs.loaded and not ended:
-            if unsure:
-                raise UserError(unsure, f"See {log}")
-            return signs.address
-        if signs.random_start and not signs.loaded:
-            raise UserError("No checkpoint was loaded: answers would come from random weights.", f"See {log}")
         if ended:
             reader.finish()
-            raise UserError(
-                f"The text server ended before it could answer. {signs.error or ''}".strip(), f"See {log}"
-            )
-        if clock() > deadline:
-            raise UserError(
-                f"The text server is not ready after {limit:.0f} s: {loading_words(log)}.", f"See {log}"
-            )
-        time.sleep(POLL)
+        signs = reader.signs
+        if ended:
+            return Readiness(ended=f"ended before it could answer. {signs.error or ''}".strip())
+        if signs.random_start and not signs.loaded:
+            return Readiness(ended="has loaded no checkpoint: answers would come from random weights.")
+        if not signs.address:
+            return Readiness()
+        doubt = not_ready(plan, signs)
+        return Readiness(None if doubt else signs.address, doubt=doubt)
+
+    return look
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """TERM, later KILL, to its whole session: mpirun's ranks are in it too."""
+    """TERM to the server, later KILL to its whole session, which mpirun's ranks are in too."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,10 +1,11 @@
-"""How a text server comes up, told by its log, and waiting until it can answer."""
+"""Waiting until a text server can answer, and what its log says meanwhile."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
@@ -16,9 +17,9 @@ from backends.workspace import Workspace
 
 TAIL = 1 << 16  # bytes at the end of a log
 POLL = 0.2  # s
-# Seconds that a server listens and may not be called ready, until it never will: ranks print in any order.
+# s that a server may listen without saying that it has loaded: ranks print in any order.
 SETTLE = 15.0
-# What a line of the log begins, in the order in which core_r0.8.0's server and the demo's get there.
+# The stage that a line of the log begins, in the order in which core_r0.8.0's server and the demo's reach them.
 STAGES = (
     (re.compile(r"using world size:"), "reading its arguments"),
     (re.compile(r"> building \S+ tokenizer"), "building the tokenizer"),
@@ -32,7 +33,7 @@ STAGES = (
 
 
 def stage_of(text: str) -> tuple[int, str]:
-    """(how far, in words): the number of the newest stage that `text`, a piece of a log, has reached; 0 at its start."""
+    """(number, words) of the latest stage that `text`, a piece of a log, has reached; 0 is the start."""
     reached, words = 0, "starting"
     for line in text.splitlines():
         for number, (sign, said) in enumerate(STAGES, 1):
@@ -53,43 +54,64 @@ def loading_words(log: Path) -> str:
     return clean_line(f"{words} ({reached} of {len(STAGES)})", 100)
 
 
-def until_ready(
-    folder: RunFolder,
-    workspace: Workspace,
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """How a text server does. `address`: where it answers, once it may; `ended`: why it is over, as the end of a sentence;
+    `doubt`: why it must not be called ready although it listens."""
+
+    address: str | None = None
+    ended: str | None = None
+    doubt: str | None = None
+
+
+def until_address(
+    look: Callable[[], Readiness],
+    log: Path,
     *,
+    run: str = "",
     limit: float | None = None,
     settle: float = SETTLE,
-    look: Callable[[RunFolder, Workspace], RunInfo] = looked_after,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
-    """How the server gets on, whenever that changes, until it can answer: its address is the last of all.
+    """What the server is doing, each time that changes, and its address at last.
 
-    Raises UserError with the reason when it fails, when it listens and must not be called ready for `settle` s, or when
-    it is not ready after `limit` s.
+    Raises UserError with the reason when the server ends, when it listens and stays in doubt for `settle` s, or when it
+    is not ready after `limit` s. `run`: its name, if it is a run that can be stopped.
     """
-    began, shown = clock(), ""
-    since = began  # when `shown` began to be so
+    name = f"The text server {run}".rstrip()
+    began = since = clock()  # `since`: when `shown` was said
+    shown = ""
     while True:
-        info = look(folder, workspace)
-        if info.address:
-            yield info.address
+        found = look()
+        if found.address:
+            yield found.address
             return
-        if info.over:
-            raise UserError(
-                f"The text server {info.run} {info.phase}. {info.reason or ''}".strip(), f"See {folder.log}"
-            )
-        words = info.reason or loading_words(folder.log)
+        if found.ended:
+            raise UserError(f"{name} {found.ended}", f"See {log}")
+        words = found.doubt or loading_words(log)
         if words != shown:
             shown, since = words, clock()
             yield words
-        if info.reason and clock() - since >= settle:
-            raise UserError(
-                f"The text server {info.run} must not answer. {info.reason}",
-                f"End it: mdk-tui stop {info.run}; see {folder.log}",
-            )
+        if found.doubt and clock() - since >= settle:
+            end = f"End it: mdk-tui stop {run}; see {log}" if run else f"See {log}"
+            raise UserError(f"{name} must not answer. {found.doubt}", end)
         if limit is not None and clock() - began > limit:
-            raise UserError(
-                f"The text server {info.run} is not ready after {limit:.0f} s: {words}.", f"See {folder.log}"
-            )
+            raise UserError(f"{name} is not ready after {limit:.0f} s: {words}.", f"See {log}")
         sleep(POLL)
+
+
+def until_ready(
+    folder: RunFolder, workspace: Workspace, *, limit: float | None = None, settle: float = SETTLE
+) -> Iterator[str]:
+    """`until_address` for a server that is a run. Raises UserError."""
+
+    def look() -> Readiness:
+        return readiness_of(looked_after(folder, workspace))
+
+    return until_address(look, folder.log, run=folder.name, limit=limit, settle=settle)
+
+
+def readiness_of(info: RunInfo) -> Readiness:
+    ended = f"{info.phase}. {info.reason or ''}".strip() if info.over else None
+    return Readiness(info.address, ended, info.reason)

@@ -7,7 +7,6 @@ import io
 import json
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,15 @@ from scripted_jobs import clean_up, start_scripted, wait_for_phase
 from backends.errors import UserError
 from backends.files import write_json
 from backends.inference.free_gpus import held_by_runs, roomiest, unused
-from backends.inference.readiness import STAGES, loading_words, stage_of, until_ready
+from backends.inference.readiness import (
+    STAGES,
+    Readiness,
+    loading_words,
+    readiness_of,
+    stage_of,
+    until_address,
+    until_ready,
+)
 from backends.inference.serving import serve_plan, served
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement
@@ -326,34 +333,21 @@ def test_words_for_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
     assert loading_words(tmp_path / "output.log") == "starting (0 of 8)"
 
 
-def ready_in(*infos: Any) -> Callable[[RunFolder, Workspace], Any]:
-    left = list(infos)
-    return lambda folder, workspace: left.pop(0) if len(left) > 1 else left[0]
-
-
-def test_waiting_tells_each_stage_once_and_the_address_at_last(workspace: Workspace, tmp_path: Path) -> None:
-    loading = seen("2026-11-30/05-00-00", kind="serve", phase="starting").info
-    ready = dataclasses.replace(loading, phase="running", address="http://127.0.0.1:1")
-    said = until_ready(
-        RunFolder(tmp_path), workspace, look=ready_in(loading, loading, ready), sleep=lambda _: None
-    )
+def test_waiting_tells_each_stage_once_and_the_address_at_last(tmp_path: Path) -> None:
+    looks = iter([Readiness(), Readiness(), Readiness("http://127.0.0.1:1")])
+    said = until_address(lambda: next(looks), tmp_path / "output.log", sleep=lambda _: None)
     assert list(said) == ["starting (0 of 8)", "http://127.0.0.1:1"]
 
 
-def test_waiting_ends_with_the_reason(workspace: Workspace, tmp_path: Path) -> None:
+def test_waiting_ends_with_the_reason(tmp_path: Path) -> None:
     loading = seen("2026-11-30/05-00-00", kind="serve", phase="starting").info
-    failed = dataclasses.replace(loading, phase="failed", reason="No room.")
+    assert readiness_of(loading) == Readiness()
+    failed = readiness_of(dataclasses.replace(loading, phase="failed", reason="No room."))
     with pytest.raises(UserError, match=r"failed\. No room\."):
-        list(
-            until_ready(RunFolder(tmp_path), workspace, look=ready_in(loading, failed), sleep=lambda _: None)
-        )
+        list(until_address(lambda: failed, tmp_path / "output.log"))
+    moments = iter(range(10))
     with pytest.raises(UserError, match="not ready after 0 s: starting"):
-        moments = iter(range(10))
-        list(
-            until_ready(
-                RunFolder(tmp_path), workspace, limit=0, look=ready_in(loading), clock=lambda: next(moments)
-            )
-        )
+        list(until_address(Readiness, tmp_path / "output.log", limit=0, clock=lambda: next(moments)))
 
 
 # Under the real supervisor: what the log says decides.
