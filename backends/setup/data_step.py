@@ -14,7 +14,9 @@ from backends.models.presets import find
 from backends.setup.jsonl import Corpus, check_corpus
 from backends.setup.step import Action, Finding, Site
 
-CORPUS_URL = "https://data.together.xyz/redpajama-data-1T/v1.0.0/arxiv/arxiv_024de5df-1b7f-447c-8c3a-51407d8d6732.jsonl"
+REDPAJAMA = "https://data.together.xyz/redpajama-data-1T/v1.0.0"
+CORPUS_URL = f"{REDPAJAMA}/arxiv/arxiv_024de5df-1b7f-447c-8c3a-51407d8d6732.jsonl"
+CORPUS_CHECKSUMS = f"{REDPAJAMA}/sha256/arxiv_SHA256SUMS.txt"  # by its publisher
 VOCABULARY_URL = "https://huggingface.co/openai-community/gpt2/resolve/main/{name}"
 # OpenAI's GPT-2 files (encoder.json and vocab.bpe there; 1,042,301 and 456,318 bytes), by SHA-256. tiktoken pins these
 # for OpenAI's own address, and several projects pin the same ones for the mirror above: the same bytes in both.
@@ -63,9 +65,9 @@ class DataStep:
             return Finding(
                 self.name,
                 "failed",
-                f"{corpus.name} line {bad.number} {bad.problem}.{more}",
+                f"{corpus.name}: {bad.words}.{more}",
                 "Mend or remove the line: preprocessing stops there.",
-                tuple(f"line {line.number} {line.problem}" for line in found.bad),
+                tuple(line.words for line in found.bad),
             )
         if found.documents == 0:
             return Finding(self.name, "failed", f"{corpus.name} holds no document.", "Name another .jsonl.")
@@ -100,7 +102,7 @@ class DataStep:
                 raise UserError(f"There is no file {corpus}.", "Check the path of the corpus.")
             weight = "The sample is about 1 GB. A broken download goes on where it ended."
             title = "download the RedPajama sample"
-            actions.append(fetch(title, CORPUS_URL, corpus, folder, weight=weight))
+            actions.append(fetch(title, CORPUS_URL, corpus, folder, CORPUS_CHECKSUMS, weight))
         for name, checksum in VOCABULARY.items():
             file = vocabulary_folder(site) / name
             if not file.is_file():
@@ -118,10 +120,8 @@ def fetch(
 
 def own_corpus(site: Site) -> Path | None:
     """The user's .jsonl, where one is named."""
-    if site.choices.corpus is not None:
-        return site.choices.corpus.expanduser().resolve()
-    named = site.settings.data.corpus
-    return (site.workspace.root / Path(named).expanduser()).resolve() if named else None
+    chosen, named = site.choices.corpus, site.settings.data.corpus
+    return site.located(chosen, named).resolve() if chosen or named else None
 
 
 def corpus_path(site: Site) -> Path:

@@ -1,13 +1,15 @@
-"""`python -m backends.setup.download URL DEST`: one file, resumable, never half a file under its final name.
+"""`python -m backends.setup.download URL DEST [CHECKSUM]`: one file, resumable, never half a file under its final name.
 
 What has arrived lies in DEST.part; a second start goes on where the first ended, if the server can. A proxy from the
-environment is honoured. Progress goes to standard output, one line a second: `downloaded N of M bytes, R MB/s`.
+environment is honoured. CHECKSUM is a SHA-256, or the address of a list as `sha256sum` writes it. Progress goes to
+standard output, one line a second: `downloaded N of M bytes, R MB/s`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 CHUNK = 2**20
 
 
-def download(url: str, destination: Path, sha256: str = "", out: TextIO = sys.stdout) -> None:
+def download(url: str, destination: Path, checksum: str = "", out: TextIO = sys.stdout) -> None:
     """Fetch `url` to `destination`. Raises UserError; what has arrived is kept for the next try."""
     import httpx
 
@@ -35,6 +37,7 @@ def download(url: str, destination: Path, sha256: str = "", out: TextIO = sys.st
     try:
         with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=20)) as client:
             _fetch(client, url, part, out)
+            wanted = _listed(client, checksum, url, out) if "/" in checksum else checksum
     except httpx.HTTPStatusError as error:
         raise UserError(
             f"{url} answered {error.response.status_code} {error.response.reason_phrase}.",
@@ -58,14 +61,15 @@ def download(url: str, destination: Path, sha256: str = "", out: TextIO = sys.st
         raise UserError(
             f"{part} could not be written: {error.strerror}.", "Make room, then try again: it goes on."
         ) from None
-    if sha256 and digest(part) != sha256:
+    found = digest(part)
+    if wanted and found != wanted:
         raise UserError(
-            f"{destination.name} arrived with another checksum than expected.",
+            f"{destination.name} arrived with SHA-256 {found}, not with {wanted} as expected.",
             f"Remove {part} and try again.",
         )
     part.rename(destination)
     etag_file(part).unlink(missing_ok=True)
-    print(f"saved {destination} ({size(destination):,} bytes)", file=out, flush=True)
+    print(f"saved {destination}: {size(destination):,} bytes, SHA-256 {found}", file=out, flush=True)
 
 
 def _words(error: Exception) -> str:
@@ -98,10 +102,29 @@ def _fetch(client: httpx.Client, url: str, part: Path, out: TextIO) -> None:
         refuse_without_room(part, total, done)
         with part.open("ab" if resumed else "wb") as file:
             _copy(reply, file, done, total, out)
+            file.flush()
+            os.fsync(file.fileno())
     if total is not None and size(part) < total:
         raise UserError(
             f"The connection ended at {size(part):,} of {total:,} bytes.", "Try again: it goes on from there."
         )
+
+
+def _listed(client: httpx.Client, address: str, url: str, out: TextIO) -> str:
+    """The SHA-256 that the list at `address` gives for the file of `url`. "" where it cannot be had: the file counts all the
+    same, and that it was not compared is printed."""
+    import httpx
+
+    name, why = url.rpartition("/")[2], "it does not name the file"
+    try:
+        for line in client.get(address).raise_for_status().text.splitlines():
+            words = line.split()
+            if len(words) == 2 and words[1].lstrip("*").rpartition("/")[2] == name:
+                return words[0].lower()
+    except httpx.HTTPError as error:
+        why = _words(error)
+    print(f"not compared with the checksums at {address}: {why}", file=out, flush=True)
+    return ""
 
 
 def refuse_without_room(part: Path, total: int | None, done: int) -> None:
@@ -147,7 +170,7 @@ def digest(path: Path) -> str:
 
 def main(arguments: list[str]) -> int:
     if not 2 <= len(arguments) <= 3:
-        print("usage: python -m backends.setup.download URL DEST [SHA256]", file=sys.stderr)  # noqa: T201
+        print("usage: python -m backends.setup.download URL DEST [CHECKSUM]", file=sys.stderr)  # noqa: T201
         return 2
     try:
         download(arguments[0], Path(arguments[1]), arguments[2] if len(arguments) == 3 else "")

@@ -127,12 +127,11 @@ def part_of(image: Path) -> Path:
 
 
 def definition(site: Site) -> Path:
-    """The definition file: as chosen (from here on) or as settings say (from the workspace on); one of mdk-tui's own by name,
-    where there is no such file."""
-    chosen = site.choices.definition
-    named = chosen or Path(site.settings.image.definition or OWN[0])
-    here = (Path.cwd() if chosen else site.workspace.root) / named.expanduser()
-    return here if here.is_file() or str(named) not in OWN else resource_folder("singularity") / named
+    """The definition file that the user names; mdk-tui's own where the name is one of `OWN` and there is no such file."""
+    chosen, named = site.choices.definition, site.settings.image.definition or OWN[0]
+    here = site.located(chosen, named)
+    own = str(chosen or named)
+    return here if here.is_file() or own not in OWN else resource_folder("singularity") / own
 
 
 def build_arguments(site: Site) -> list[str]:

@@ -223,13 +223,17 @@ def _wait(holds: Callable[[], bool], limit: float) -> None:
         time.sleep(POLL)
 
 
-def _end(number: int, frame: object) -> None:
-    sys.exit(128 + number)
+def end_on_signals() -> None:
+    """TERM and HUP end this process as Ctrl-C does: its command is ended, and the state says so. One that is ignored
+    (nohup) stays ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def main(arguments: Sequence[str]) -> int:
     folder = JobFolder(Path(arguments[0]))
-    signal.signal(signal.SIGTERM, _end)
+    end_on_signals()
     with open(sys.stdout.fileno(), "wb", buffering=0, closefd=False) as out:
         try:
             perform(folder, folder.actions(), os.environ, out, detached=True)

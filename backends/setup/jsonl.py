@@ -19,8 +19,14 @@ KEPT = 20  # bad lines that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    number: int
+    """`number` counts from 1; None for the last line of a file whose middle was not read."""
+
+    number: int | None
     problem: str
+
+    @property
+    def words(self) -> str:
+        return f"line {self.number} {self.problem}" if self.number else f"the last line {self.problem}"
 
 
 @dataclass(slots=True)
@@ -37,6 +43,11 @@ class Corpus:
     bad_count: int = 0
     whole: bool = False
 
+    def refuse(self, number: int | None, problem: str) -> None:
+        self.bad_count += 1
+        if len(self.bad) < KEPT:
+            self.bad.append(BadLine(number, problem))
+
     @property
     def estimated_documents(self) -> int | None:
         """Documents in the whole file, scaled up from the sample; None when nothing was read."""
@@ -51,20 +62,21 @@ def check_corpus(
     sample: int | None = 1000,
     told: Callable[[Corpus], None] = lambda corpus: None,
 ) -> Corpus:
-    """Read the first `sample` lines (None: all) of a .jsonl. Raises OSError for a file that cannot be read.
+    """Read the first `sample` lines (None: all) of a .jsonl, and the last one, which an interrupted download cuts. Raises
+    OSError for a file that cannot be read.
 
     `told` is shown what is known so far after every thousandth line, if it is a good one.
     """
     corpus = Corpus(str(path), path.stat().st_size)
     for number, line in _lines(path):
         if sample is not None and number > sample:
+            if problem := read_document(_last_line(path), key)[0]:
+                corpus.refuse(None, problem)
             break
         corpus.bytes_read += len(line)
         problem, text = read_document(line, key)
         if problem:
-            corpus.bad_count += 1
-            if len(corpus.bad) < KEPT:
-                corpus.bad.append(BadLine(number, problem))
+            corpus.refuse(number, problem)
             continue
         corpus.documents += 1
         corpus.characters += len(text)
@@ -94,11 +106,19 @@ def read_document(line: bytes, key: str) -> tuple[str, str]:
     if key not in document:
         return f"has no key {key!r} (it has: {', '.join(list(document)[:5]) or 'none'})", ""
     text = document[key]
-    return (
-        ("", text)
-        if isinstance(text, str)
-        else (f"has a {type(text).__name__} under {key!r} where a text belongs", "")
-    )
+    if not isinstance(text, str):
+        return f"has a {type(text).__name__} under {key!r} where a text belongs", ""
+    if rb"\u" in line and _has_surrogate(text):
+        return "holds one half of a surrogate pair, on which GPT-2's tokenizer fails", ""
+    return "", text
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def preview(path: Path, key: str = "text", documents: int = 3, characters: int = 400) -> list[str]:
@@ -119,6 +139,19 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         while line := file.readline(LINE_LIMIT):
             number += 1
             yield number, line
+
+
+def _last_line(path: Path) -> bytes:
+    """At most `LINE_LIMIT` bytes of it. It is read, not mapped: a file may shrink meanwhile."""
+    with path.open("rb") as file:
+        size, block = file.seek(0, 2), 2**16
+        while True:
+            file.seek(max(0, size - block))
+            tail = file.read(block)
+            begin = tail.rfind(b"\n", 0, len(tail) - 1) + 1
+            if begin or block >= min(size, LINE_LIMIT):
+                return tail[begin:]
+            block *= 8
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -142,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{arguments[0]} cannot be read: {error.strerror}\n")
         return 1
     for bad in corpus.bad:
-        sys.stdout.write(f"line {bad.number} {bad.problem}\n")
+        sys.stdout.write(f"{bad.words}\n")
     sys.stdout.write(
         f"{corpus.documents:,} documents, {corpus.empty:,} empty, {corpus.bad_count:,} bad lines\n"
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.files import existing
 from backends.setup.step import Action, Finding, Site
 
 # The commit that branch and tag core_r0.8.0 both name (2024-08-12).
@@ -89,12 +90,11 @@ class MegatronStep:
         if site.programs.find("git") is None:
             raise UserError("There is no git on this machine.", "Install git, or ask the administrator.")
         branch = site.choices.branch or site.settings.megatron.branch
-        repository = site.choices.repository or site.settings.megatron.repository
         part = clone.with_name(clone.name + ".part")
         folder = site.workspace.outputs
         if not folder.is_dir():
             raise UserError(f"{folder} is not there yet.", "Do the step workspace first.")
-        clone_it = ("git", "clone", "--progress", "--branch", branch, "--", repository, part.name)
+        clone_it = ("git", "clone", "--progress", "--branch", branch, "--", repository(site), part.name)
         weight = "The repository is about 0.5 GB. An interrupted clone starts anew."
         actions = [
             Action(f"clone {branch}", clone_it, folder, weight=weight),
@@ -103,3 +103,10 @@ class MegatronStep:
         if part.exists():  # what an interrupted clone left: git cannot go on in it
             actions.insert(0, Action("remove an interrupted clone", ("rm", "-rf", "--", part.name), folder))
         return actions
+
+
+def repository(site: Site) -> str:
+    """Where to clone from: a path, when there is a folder or a bundle of that name, else the address as it is."""
+    chosen, named = site.choices.repository, site.settings.megatron.repository
+    local = existing(str(site.located(chosen, named)))
+    return str(local) if local else chosen or named

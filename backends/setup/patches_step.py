@@ -82,6 +82,7 @@ class PatchesStep:
         return Finding(self.name, "pending", evidence, "Apply them.", details)
 
     def actions(self, site: Site) -> Sequence[Action]:
+        site.need_clone()
         found: list[Action] = []
         for patch in PATCHES:
             match state(site, patch):

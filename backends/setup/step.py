@@ -104,6 +104,16 @@ class Site:
         """How to call it; None where there is none."""
         return find_singularity(self.settings.image, self.programs.find)
 
+    def located(self, chosen: str | Path | None, named: str) -> Path:
+        """A file that the user names: `chosen` on the command line, from the current folder; else `named` in mdk.toml, from
+        the workspace. Raises UserError for a home folder that does not exist."""
+        try:
+            return (Path.cwd() if chosen else self.workspace.root) / Path(chosen or named).expanduser()
+        except RuntimeError:
+            raise UserError(
+                f"{chosen or named}: there is no such user.", "Write the path without ~."
+            ) from None
+
     def need_singularity(self) -> str:
         """How to call it. Raises UserError where there is none."""
         if self.singularity is None:

@@ -28,6 +28,7 @@ class Server(ThreadingHTTPServer):
     paused = threading.Event()
     version = '"1"'
     ranges = True
+    sums = ""  # what it serves at /sums
     seen: list[str | None]
 
 
@@ -37,6 +38,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/missing":
             self.send_error(404)
+            return
+        if self.path == "/sums":
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.server.sums.encode())
             return
         wanted = self.headers.get("Range")
         self.server.seen.append(wanted)
@@ -125,9 +131,31 @@ def test_a_complete_part_is_only_renamed(server: Server, tmp_path: Path) -> None
 
 
 def test_a_wrong_checksum_is_not_put_in_place(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="another checksum"):
+    with pytest.raises(UserError, match="arrived with SHA-256"):
         download(url(server), tmp_path / "file", "0" * 64, io.StringIO())
     assert not (tmp_path / "file").exists()
+
+
+def test_a_published_list_of_checksums_decides(server: Server, tmp_path: Path) -> None:
+    server.sums = f"{'0' * 64}  arxiv/file\n"
+    with pytest.raises(UserError, match=f"not with {'0' * 64}"):
+        download(url(server), tmp_path / "file", url(server, "/sums"), io.StringIO())
+    assert not (tmp_path / "file").exists()
+    right = hashlib.sha256(CONTENT).hexdigest()
+    server.sums = f"{'0' * 64}  other\n{right.upper()} *arxiv/file\n"
+    said = io.StringIO()
+    download(url(server), tmp_path / "file", url(server, "/sums"), said)
+    assert said.getvalue().endswith(f"SHA-256 {right}\n") and "not compared" not in said.getvalue()
+
+
+@pytest.mark.parametrize(("path", "why"), [("/sums", "does not name the file"), ("/missing", "404")])
+def test_without_a_checksum_the_file_counts_and_that_is_said(
+    server: Server, tmp_path: Path, path: str, why: str
+) -> None:
+    said = io.StringIO()
+    download(url(server), tmp_path / "file", url(server, path), said)
+    assert (tmp_path / "file").exists()
+    assert "not compared" in said.getvalue() and why in said.getvalue()
 
 
 def test_a_users_file_is_never_overwritten(server: Server, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from backends.settings import DataSettings, MegatronSettings, Settings
 from backends.setup import workspace_step
 from backends.setup.data_step import DataStep
 from backends.setup.job import job_folder, start_job
-from backends.setup.megatron_step import MegatronStep
+from backends.setup.megatron_step import MegatronStep, repository
 from backends.setup.mpi_step import MpiStep, judge_proof
 from backends.setup.patches_step import PATCHES, apply_actions, patch_file, state
 from backends.setup.runner import run_actions
@@ -88,6 +88,19 @@ def test_a_clone_is_made_recognised_and_its_changes_are_seen(tmp_path: Path, ori
     (here.workspace.megatron / "pretrain_gpt.py").write_text("edited\n")
     dirty = MegatronStep().look(here)
     assert "1 tracked file changed" in dirty.evidence and " M pretrain_gpt.py" in dirty.details
+
+
+def test_a_repository_is_named_from_where_its_name_was_written(
+    tmp_path: Path, origin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = site(tmp_path, "../origin.bundle")
+    assert repository(here) == "../origin.bundle", "an address, as long as there is no such file"
+    (tmp_path / "origin.bundle").touch()
+    assert Path(repository(here)).samefile(tmp_path / "origin.bundle")
+    monkeypatch.chdir(tmp_path)
+    assert repository(replace(here, choices=Choices("origin.bundle"))) == str(tmp_path / "origin.bundle")
+    with pytest.raises(UserError, match="no such user"):
+        repository(replace(here, choices=Choices("~nobody-of-that-name/x")))
 
 
 def test_another_branch_than_wanted_is_a_warning(tmp_path: Path, origin: Path) -> None:
@@ -267,7 +280,7 @@ def test_empty_texts_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_bad_line_after_the_sample_is_found_when_all_is_read(tmp_path: Path) -> None:
-    here = data_site(tmp_path, b'{"text": "a"}\n' * 1500 + b"bad\n")
+    here = data_site(tmp_path, b'{"text": "a"}\n' * 1500 + b'bad\n{"text": "z"}\n')
     assert DataStep().look(here).verdict == "pending"
     whole = DataStep().look(replace(here, choices=Choices(whole=True)))
     assert whole.verdict == "failed" and "line 1501" in whole.evidence

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from waiting import LIMIT, until
 
 from backends.errors import UserError
-from backends.runs.processes import MARK, Machine, find_process
+from backends.runs.processes import MARK, Machine, find_process, is_alive
 from backends.setup.command_text import command_text, read_commands
 from backends.setup.job import JobFolder, cancel_job, job_folder, perform, prepare, start_job
 from backends.setup.job_state import JobState, action_from_json, action_json
@@ -168,6 +168,28 @@ def test_a_foreground_step_is_cancelled_as_by_ctrl_c(folder: JobFolder, tmp_path
     assert cancel_job(folder, LIMIT)
     assert foreground.wait(LIMIT) != 0
     assert phase(folder) == "cancelled"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_foreground_step_ends_its_command_when_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    """As the terminal's end does, or an administrator; the clone is a stand-in that only waits."""
+    (tmp_path / "outputs").mkdir()
+    git = tmp_path / "bin/git"
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 300\n")
+    git.chmod(0o755)
+    program = "import signal, sys; signal.signal(int(sys.argv.pop(1)), signal.SIG_DFL); from tui.cli import main; main()"
+    foreground = subprocess.Popen(
+        [sys.executable, "-c", program, str(int(number)), "-w", str(tmp_path), "setup", "megatron", "--yes"],
+        env={**os.environ, "PATH": f"{git.parent}:{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+    )
+    pid = tmp_path / "outputs/pid"
+    until(lambda: pid.exists() and pid.read_text().endswith("\n"), "the command's start")
+    foreground.send_signal(number)
+    assert foreground.wait(LIMIT) == 128 + number
+    assert phase(job_folder(Workspace(tmp_path), "megatron")) == "cancelled"
+    assert not is_alive(find_process(int(pid.read_text())))
 
 
 # Refusals.

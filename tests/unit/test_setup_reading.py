@@ -55,6 +55,8 @@ def test_what_is_no_definition_is_said() -> None:
         (b"[1]\n", "is not a JSON object"),
         (b'{"content": "x"}\n', "has no key 'text' (it has: content)"),
         (b'{"text": 3}\n', "has a int under 'text'"),
+        (rb'{"text": "\ud83d"}', "holds one half of a surrogate pair"),
+        (rb'{"text": "\ud83d\ude00"}', ""),
         (b"[" * 200_000, "is n"),
     ],
 )
@@ -73,12 +75,20 @@ def test_a_sample_and_the_whole_corpus(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_bytes(b'{"text": "abcd"}\n' * 100 + b'{"text": ""}\n' + b"broken\n")
     sample = check_corpus(corpus, sample=50)
-    assert (sample.documents, sample.whole, sample.bad_count) == (50, False, 0)
+    assert (sample.documents, sample.whole, sample.bad_count) == (50, False, 1), "the last line"
     assert sample.estimated_documents == pytest.approx(102, abs=2)
     whole = check_corpus(corpus, sample=None)
     assert (whole.documents, whole.empty, whole.whole) == (101, 1, True)
     assert [bad.number for bad in whole.bad] == [102]
     assert preview(corpus, documents=2) == ["abcd", "abcd"]
+
+
+@pytest.mark.parametrize("last", [b'{"text": "cut', b'{"text": "' + b"x" * 200_000, b'{"text": "cut\n'])
+def test_the_end_of_a_cut_file_is_seen_in_a_sample(tmp_path: Path, last: bytes) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_bytes(b'{"text": "abcd"}\n' * 100 + last)
+    found = check_corpus(corpus, sample=50)
+    assert [bad.words[:25] for bad in found.bad] == ["the last line is not JSON"]
 
 
 @pytest.mark.parametrize(

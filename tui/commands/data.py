@@ -73,7 +73,7 @@ def _corpus(path: Path, key: str, sample: int | None, documents: int, as_json: b
     for name, value in rows.items():
         click.echo(f"{name:<12}{value}")
     for bad in found.bad:
-        click.echo(f"line {bad.number} {clean_line(bad.problem)}")
+        click.echo(clean_line(bad.words))
     for at, text in enumerate(texts, 1):
         click.echo(f"\ndocument {at}\n{clean(text)}")
     return 3 if check and found.bad_count else 0

@@ -15,7 +15,15 @@ from backends.errors import UserError
 from backends.programs import RealPrograms
 from backends.settings import read_settings
 from backends.setup.command_text import command_text
-from backends.setup.job import JobFolder, cancel_job, job_folder, perform, prepare, refuse_second
+from backends.setup.job import (
+    JobFolder,
+    cancel_job,
+    end_on_signals,
+    job_folder,
+    perform,
+    prepare,
+    refuse_second,
+)
 from backends.setup.job_watch import JobWatch
 from backends.setup.patches_step import reverse_actions, trial_actions
 from backends.setup.runner import Output
@@ -199,6 +207,7 @@ class _Both:
 
 def _perform(site: Site, step: Step, actions: list[Action], *, to_stderr: bool) -> None:
     folder = job_folder(site.workspace, step.name)
+    end_on_signals()
     prepare(folder, actions)
     terminal = sys.stderr.buffer if to_stderr else sys.stdout.buffer
     try:
