@@ -94,6 +94,26 @@ async def test_two_checkpoints_answer_one_prompt_side_by_side(
     assert server.asked[0] == other.asked[0], "the same seed and parameters for both"
 
 
+async def test_a_server_named_by_its_address_answers_beside_the_first(
+    server: TextServer, other: TextServer, tmp_path: Path
+) -> None:
+    it = Prompting(tmp_path, at(server.url))
+    async with it.app.run_test(size=(120, 40), notifications=True) as pilot:
+        await it.until(pilot, lambda: "ready" in it.line("#server"))
+        await pilot.press("escape", "c")
+        await take(pilot, it, "another address")
+        await it.until(pilot, lambda: isinstance(it.app.screen, OneLine))
+        it.app.screen.query_one(Input).value = other.url.removeprefix("http://")
+        await pilot.press("enter")
+        await it.until(pilot, lambda: other.url in it.line("#second"))
+        await pilot.press("i")
+        await it.ask(pilot, "This")
+        await it.until(pilot, lambda: "This goes on" in it.text and "This ends here" in it.text)
+        await pilot.press("escape", "a")
+        await take(pilot, it, other.url)  # it can be chosen again
+        await it.until(pilot, lambda: other.url in it.line("#server"))
+
+
 async def test_one_of_two_that_fails_costs_not_the_other_s_answer(
     server: TextServer, other: TextServer, tmp_path: Path
 ) -> None:

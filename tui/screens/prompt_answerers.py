@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backends.inference.exchange import base_url
 from backends.settings import PromptSettings
 from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.question import Answerer
 from tui.screens import prompt_servers, run_actions
 from tui.screens.choose import Chooser
-from tui.screens.prompt_servers import NEWEST, NOBODY, SERVE, Servers
+from tui.screens.one_line import OneLine
+from tui.screens.prompt_servers import ADDRESS, NEWEST, NOBODY, SERVE, Servers
 from tui.widgets.line import Line
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class PromptAnswerers:
 
     def settings_came(self, settings: PromptSettings) -> None:
         self.servers = replace(self.servers, settings=settings)
+        if settings.url:
+            self._add_url(settings.url)
         self.show()
 
     def runs_came(self, runs: tuple[SeenRun, ...]) -> None:
@@ -100,11 +104,21 @@ class PromptAnswerers:
         if key.startswith(f"{SERVE}\n"):
             _, save, iteration = key.split("\n")
             self._serve(Path(save), int(iteration), lambda run: self._take(run.name, second=second))
+        elif key == ADDRESS:
+            note = "http://HOST:PORT, or with the path to ask, such as http://HOST:PORT/v1/chat/completions"
+            named = lambda url: self._take(self._add_url(url) if url else None, second=second)  # noqa: E731
+            self._screen.app.push_screen(OneLine("the server's address", note), named)
         elif second:
             self._second = key
         else:
             self._first = key
         self.show()
+
+    def _add_url(self, url: str) -> str:
+        """The name of the server at `url`, which can be chosen from now on."""
+        url = base_url(url.strip())
+        self.servers = replace(self.servers, urls=tuple(dict.fromkeys((*self.servers.urls, url))))
+        return url
 
     def serve_newest(self) -> None:
         newest = next(iter(self.servers.trained), None)

@@ -1,9 +1,9 @@
-"""Who can answer a prompt: the servers among the runs, the one that the settings name, and how each does, in words."""
+"""Who can answer a prompt: the servers among the runs, servers named by their address, and how each does, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backends.runs.checkpoints import Checkpoint
     from backends.runs.watching import SeenRun
 
-NEWEST, NOBODY, SERVE = "newest", "nobody", "serve"
+NEWEST, NOBODY, SERVE, ADDRESS = "newest", "nobody", "serve", "address"
 SERVABLE = 3  # training runs whose checkpoints are offered
 
 
@@ -29,14 +29,16 @@ SERVABLE = 3  # training runs whose checkpoints are offered
 class Servers:
     """What is known of all text servers at one moment.
 
-    `running` are the workspace's that are not over, newest first; `failed` is its newest server, if that failed.
-    `progress`: how far one that is loading has come, by its run. `read` is false until the runs were looked at once.
+    `running`: the servers of the workspace that are not over, newest first. `failed`: its newest server, if that failed.
+    `urls`: servers named by their address, in the settings or on the screen. `progress`: how far each server that is
+    loading has come, by its run. `read`: whether the runs have been looked at.
     """
 
     running: tuple[RunInfo, ...] = ()
     failed: RunInfo | None = None
     trained: tuple[SeenRun, ...] = ()  # runs with a checkpoint, newest first
     settings: PromptSettings = field(default_factory=PromptSettings)
+    urls: tuple[str, ...] = ()
     progress: tuple[tuple[str, str], ...] = ()
     read: bool = False
 
@@ -47,7 +49,7 @@ class Servers:
                 return self._at(self.settings.url)
             ready = next((info for info in self.running if info.address), None)
             found = ready or next(iter(self.running), None)
-        elif name == self.settings.url and name:
+        elif name in self.urls:
             return self._at(name)
         else:
             found = next((info for info in self.running if info.run == name), None)
@@ -68,15 +70,14 @@ class Servers:
 
 
 def servers_of(runs: Sequence[SeenRun], before: Servers) -> Servers:
-    """What the runs say now; the settings and what was read of logs stay as they were."""
+    """`before` with what the runs say now."""
     served = [seen.info for seen in runs if seen.info.kind == "serve"]
     newest = next(iter(served), None)
-    return Servers(
+    return replace(
+        before,
         running=tuple(info for info in served if not info.over),
         failed=newest if newest is not None and newest.phase == "failed" else None,
         trained=tuple(seen for seen in runs if seen.checkpoint is not None),
-        settings=before.settings,
-        progress=before.progress,
         read=True,
     )
 
@@ -112,15 +113,15 @@ def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tu
 def choices(
     servers: Servers, found: Sequence[tuple[SeenRun, Sequence[Checkpoint]]], *, second: bool
 ) -> list[Choice]:
-    """Who may answer: ready servers, those that load, and checkpoints that could be served. `second`: beside another."""
+    """Who may answer: servers, one whose address is asked for next, and checkpoints to serve. `second`: beside another."""
     listed = (
         [Choice(NOBODY, "nobody: one answer a question")]
         if second
         else [Choice(NEWEST, "the newest that can answer")]
     )
-    if servers.settings.url:
-        listed.append(Choice(servers.settings.url, servers.settings.url, "from the settings"))
     listed += [Choice(info.run, label(info), info.address or "loading") for info in servers.running]
+    listed += [Choice(url, url) for url in servers.urls]
+    listed.append(Choice(ADDRESS, "a server at another address", "vLLM, llama.cpp, Megatron-LM"))
     for seen, checkpoints in found:
         listed += [
             Choice(
