@@ -12,6 +12,7 @@ from textual.message_pump import MessagePump
 from backends.errors import UserError
 from backends.inference.history import Turn
 from backends.inference.request import Completion, HalfAnswerError, Request, TextClient, Token
+from backends.inference.server_title import label_of_answer
 from tui.bridge import Bridge
 
 Said: TypeAlias = "str | Completion | tuple[Token, ...]"
@@ -95,6 +96,7 @@ class Question:
                 tokens_per_second=said.tokens_per_second,
                 tokens=said.tokens,
                 of_prompt=said.of_prompt,
+                answered_by=label_of_answer(turn.answered_by, said.iteration),
             )
             self._open.discard(at)
         else:

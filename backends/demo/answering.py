@@ -42,7 +42,10 @@ class Answering:
             self._say(f"WARNING: {error}; still answering from iteration {self.iteration}")
 
     def answer(self, request: Request) -> dict[str, Any]:
-        """The object that the text server replies with. Raises RefusedError when it is too long."""
+        """The object that the text server replies with. Raises RefusedError when it is too long.
+
+        Unlike core_r0.8.0's it says which `iteration` answered: a server that follows may have moved on since it was looked at.
+        """
         gpt = self._gpt
         if gpt is None:
             raise RuntimeError("no checkpoint is loaded")
@@ -58,6 +61,7 @@ class Answering:
         ]
         return {
             **_texts(gpt, found),
+            "iteration": self.iteration,
             "logprobs": [gpt.score(tokens) for tokens in found] if request.logprobs else None,
         }
 

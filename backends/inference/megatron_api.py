@@ -96,6 +96,7 @@ def _completion(request: Request, text: str, reply: dict[str, Any], seconds: flo
         of_prompt=before,
         generated=len(tokens) - before or None,
         cut=len(continuation) < len(text) - begin,
+        iteration=iteration if type(iteration := reply.get("iteration")) is int else None,
     )
 
 

@@ -51,7 +51,8 @@ class Completion:
     """`text` is the prompt and its continuation (of a chat: the answer alone), cleaned.
 
     `tokens` are those of the prompt too where the server tells them; the first `of_prompt` are. `generated`: how many
-    tokens were made, where it is known. `cut`: a stop text was cut away here, not by the server.
+    tokens were made, where it is known. `cut`: a stop text was cut away here, not by the server. `iteration`: of the
+    checkpoint that answered, where the server says so (the demo's does).
     """
 
     prompt: str
@@ -62,6 +63,7 @@ class Completion:
     of_prompt: int = 0
     generated: int | None = None
     cut: bool = False
+    iteration: int | None = None
 
     @property
     def tokens_per_second(self) -> float | None:

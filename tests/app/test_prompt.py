@@ -18,7 +18,7 @@ from textual.widgets import Input, Label, Static
 from backends.inference import history
 from backends.inference.history import Turn
 from backends.inference.request import Request
-from backends.inference.server_title import label
+from backends.inference.server_title import label, label_of_answer
 from backends.runs.watching import SeenRun
 from backends.settings import PromptSettings
 from tui.glyphs import UNICODE
@@ -197,7 +197,7 @@ def test_who_answers_is_said_in_every_state() -> None:
     failed = dataclasses.replace(at(None).info, phase="failed", reason="No checkpoint was loaded.")
     assert "failed: No checkpoint was loaded." in said(SeenRun(failed))
     named = PromptSettings(url="gpu1:8000")
-    assert "ready   gpu1:8000" in said(settings=named)
+    assert "ready   http://gpu1:8000" in said(settings=named)
 
 
 def test_a_server_says_which_checkpoint_answers() -> None:
@@ -206,6 +206,8 @@ def test_a_server_says_which_checkpoint_answers() -> None:
     pinned = dataclasses.replace(info, title="tiny (server, iteration 200)")
     assert label(pinned) == "iteration 200 of tiny"
     assert label(dataclasses.replace(info, iteration=None)) == "tiny"
+    assert label_of_answer(label(info), None) == "iteration 200 of tiny"
+    assert label_of_answer(label(info), 250) == "iteration 250 of tiny"  # it follows the training
 
 
 def test_an_answer_of_blanks_can_be_seen() -> None:

@@ -72,8 +72,8 @@ async def take(pilot: Pilot[Any], it: Prompting, text: str) -> None:
 async def test_two_checkpoints_answer_one_prompt_side_by_side(
     server: TextServer, other: TextServer, tmp_path: Path
 ) -> None:
-    older = at(other.url, "2024-11-30/08-00-00", title="tiny (server, iteration 100)", iteration=100)
-    it = Prompting(tmp_path, at(server.url, title="tiny (server)", iteration=200), older)
+    newer = at(other.url, "2024-11-30/12-00-00", title="tiny (server, iteration 100)", iteration=100)
+    it = Prompting(tmp_path, newer, at(server.url, title="tiny (server)", iteration=200))
     async with it.app.run_test(size=(120, 40), notifications=True) as pilot:
         await it.until(pilot, lambda: "ready" in it.line("#server"))
         await pilot.press("escape", "c")

@@ -44,6 +44,12 @@ def test_a_completion_is_told_from_its_prompt(server: TextServer) -> None:
     assert found.tokens_per_second == pytest.approx(len(" lazy dog.") / found.seconds)
 
 
+def test_the_checkpoint_that_answered_is_known_where_the_server_names_it(server: TextServer) -> None:
+    assert complete(MegatronClient(server.url), Request("x")).iteration is None
+    server.answer = reply({"text": ["xy"], "segments": [["x", "y"]], "logprobs": None, "iteration": 350})
+    assert complete(MegatronClient(server.url), Request("x")).iteration == 350
+
+
 def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer) -> None:
     complete(MegatronClient(server.url), Request("x", tokens=5, temperature=1, top_p=1, seed=7))
     body = server.asked[-1]

@@ -85,6 +85,7 @@ def test_two_checkpoints_answer_differently(saved: Path) -> None:
     for iteration in (4, 8):
         answering.load(iteration)
         answers.append(answering.answer(request)["logprobs"])
+        assert answering.answer(request)["iteration"] == iteration
     assert answers[0] != answers[1]
 
 
@@ -222,7 +223,7 @@ def test_the_real_servers_replies_byte_for_byte(server: str, logs: Path) -> None
     ours = {httpx.put(f"{server}/api", content=body, headers=headers).text.strip() for body in bodies}
     assert ours == seen
     compact = put(server, {"prompts": ["x"], "tokens_to_generate": 1}).text
-    assert compact.startswith('{"logprobs":null,"segments":[["x",') and compact.endswith("\n")
+    assert compact.startswith('{"iteration":8,"logprobs":null,"segments":[["x",') and compact.endswith("\n")
 
 
 def test_what_is_no_request_harms_nothing(server: str) -> None:
@@ -306,7 +307,7 @@ def test_it_waits_for_the_first_checkpoint_and_follows_the_newest(saved: Path, t
         address, said = ready(process)
         assert said[-4].endswith("at iteration 4")
         checkpoint.save(folder, checkpoint.load(saved, 8))
-        ask(address, prompts=["the "], tokens_to_generate=1, no_log=True)
+        assert ask(address, prompts=["the "], tokens_to_generate=1, no_log=True)["iteration"] == 8
         (folder / checkpoint.TRACKER).write_text("9")
         ask(address, prompts=["the "], tokens_to_generate=1, no_log=True)
         process.terminate()

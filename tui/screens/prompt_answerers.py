@@ -36,7 +36,8 @@ class PromptAnswerers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self._first,) if self._second == NOBODY else (self._first, self._second)
+        first = self.servers.chosen(self._first, self._second)
+        return (first,) if self._second == NOBODY else (first, self._second)
 
     def ready(self) -> list[Answerer]:
         """Those of `names` that can be asked now."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.inference.connect import connect
+from backends.inference.exchange import base_url
 from backends.inference.megatron_api import MegatronClient
 from backends.inference.server_title import label
 from backends.settings import PromptSettings
@@ -42,17 +43,22 @@ class Servers:
     progress: tuple[tuple[str, str], ...] = ()
     read: bool = False
 
+    def chosen(self, name: str, besides: str = NOBODY) -> str:
+        """The run or address that `name` stands for now: the newest is one that can answer, if possible not `besides`."""
+        if name != NEWEST:
+            return name
+        if self.settings.url:
+            return base_url(self.settings.url)
+        others = [info for info in self.running if info.run != besides] or list(self.running)
+        found = next((info for info in others if info.address), None) or next(iter(others), None)
+        return found.run if found else NEWEST
+
     def named(self, name: str) -> Answerer | RunInfo | None:
         """Who is meant: an Answerer can be asked, a RunInfo is still loading, None is not there."""
-        if name == NEWEST:
-            if self.settings.url:
-                return self._at(self.settings.url)
-            ready = next((info for info in self.running if info.address), None)
-            found = ready or next(iter(self.running), None)
-        elif name in self.urls:
+        name = self.chosen(name)
+        if "://" in name:
             return self._at(name)
-        else:
-            found = next((info for info in self.running if info.run == name), None)
+        found = next((info for info in self.running if info.run == name), None)
         return self._of(found) if found is not None and found.address else found
 
     def _at(self, url: str) -> Answerer:
