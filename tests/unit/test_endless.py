@@ -41,7 +41,7 @@ DONE = Signs(working=True, ended=True)
 
 
 def hung(*alive: Process, remote: bool = False) -> HungLauncher:
-    job = Job(RunFolder(Path("/none")), "m", MPIRUN, WRAPPER, lambda job: None)
+    job = Job(RunFolder(Path("/none")), "m", lambda job: None, MPIRUN, WRAPPER)
     return HungLauncher(job, remote, lambda: [WRAPPER, *alive], NAMES.__getitem__)
 
 
@@ -63,7 +63,7 @@ def test_of_ranks_on_other_nodes_only_the_log_is_believed() -> None:
 
 def test_processes_are_looked_at_seldom() -> None:
     looks: list[int] = []
-    job = Job(RunFolder(Path("/none")), "m", MPIRUN, WRAPPER, lambda job: None)
+    job = Job(RunFolder(Path("/none")), "m", lambda job: None, MPIRUN, WRAPPER)
     watch = HungLauncher(job, False, lambda: looks.append(1) or [RANK], NAMES.__getitem__)
     for tick in range(20):
         watch.look(DONE, QUIET, tick / 2)
@@ -104,7 +104,7 @@ def training(workspace: Workspace, name: str, state: RunState) -> RunFolder:
 
 def waiting(workspace: Workspace) -> VainWait:
     plan = serve_plan(workspace, workspace.root / "save", port=1, wait=True)
-    [found] = endless_of(plan, Job(RunFolder(Path("/none")), "m", None, None, lambda job: None), workspace)
+    [found] = endless_of(plan, Job(RunFolder(Path("/none")), "m", lambda job: None), workspace)
     assert isinstance(found, VainWait)
     return found
 
