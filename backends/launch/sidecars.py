@@ -131,7 +131,8 @@ def sidecars_of(
     tracked = said_of(plan.environment)
     if plan.kind == "train" and is_tracked(settings.mlflow, {**os.environ, **tracked}):
         sidecars.append(companion("backends.tracking.mlflow_sidecar", folder, workspace, say, tracked))
-    if len(plan.hosts) > 1 and settings.mpi.silence_minutes > 0:
+    several = plan.launcher == "mpirun" and plan.kind == "train" and plan.processes > 1
+    if several and settings.mpi.silence_minutes > 0:
         sidecars.append(companion("backends.nodes.watch", folder, workspace, say))
     if settings.notify.command:
         nodes = lambda: nodes_note(folder)  # noqa: E731

@@ -1,6 +1,6 @@
 """Runs on a node, by whatever python3 it has (>= 3.7), from its text alone: says what the node has, as one line of JSON.
 
-    python3 -c "TEXT OF THIS FILE" '{"image": …, "singularity": …, "paths": […], "tokens": […], "port": …}'
+    python3 -c "TEXT OF THIS FILE" '{"image": …, "singularity": …, "paths": […], "tokens": […], "port": …, "mark": …}'
 
 First comes `mdk-clock SECONDS`, then `mdk-node {…}`. What cannot be found out is null.
 """
@@ -118,6 +118,36 @@ def free_port(wanted: int) -> int | None:
     return None
 
 
+def processes_of(mark: str) -> dict[int, tuple[int, str, float]]:
+    """pid → (rank, state, s of CPU so far) of each process of the run `mark` that belongs to a rank."""
+    found: dict[int, tuple[int, str, float]] = {}
+    for folder in glob.glob("/proc/[0-9]*"):  # noqa: PTH207
+        try:
+            with open(folder + "/environ", "rb") as file:  # noqa: PTH123
+                words = file.read().split(b"\0")
+            with open(folder + "/stat") as file:  # noqa: PTH123
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        values = {name: value for name, _, value in (word.partition(b"=") for word in words)}
+        rank = values.get(b"OMPI_COMM_WORLD_RANK", values.get(b"SLURM_PROCID", b""))
+        if values.get(b"MDK_RUN") == mark.encode() and rank.isdigit():
+            ticks = int(fields[11]) + int(fields[12])
+            found[int(folder[6:])] = (int(rank), fields[0], ticks / os.sysconf("SC_CLK_TCK"))
+    return found
+
+
+def ranks_of(mark: str) -> list[dict[str, object]]:
+    """The processes of a run's ranks: `state` as in /proc/PID/stat, `cpu` as the share of a core that each used in a second."""
+    before = processes_of(mark)
+    time.sleep(1.0)
+    return [
+        {"rank": rank, "pid": pid, "state": state, "cpu": used - before[pid][2]}
+        for pid, (rank, state, used) in processes_of(mark).items()
+        if pid in before
+    ]
+
+
 def text_of(path: str) -> str | None:
     try:
         with open(path) as file:  # noqa: PTH123
@@ -147,6 +177,7 @@ def main(question: dict[str, object]) -> None:
         "gpus": gpus(),
         "interfaces": interfaces(),
         "infiniband": infiniband(),
+        "ranks": ranks_of(str(question["mark"])) if question.get("mark") else None,
     }
     print("mdk-node", json.dumps(answer), flush=True)  # noqa: T201
 

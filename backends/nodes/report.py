@@ -41,8 +41,22 @@ class Interface:
 
 
 @dataclass(frozen=True, slots=True)
+class RankProcess:
+    """A process of one rank of a run. `state` as in /proc/PID/stat; `cpu`: cores used, mean of a second."""
+
+    rank: int
+    pid: int
+    state: str
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
-    """None: not said, or not there. `port` is the first that is free, from the one asked about on. `free` is in bytes; `paths`, `writable`, `tokens` hold what is seen of what was asked."""
+    """What a node said. None: it did not say, or does not have it.
+
+    `port` is the first free port from the one asked about on. `free` is in bytes. `paths`, `writable` and `tokens` hold
+    those of the paths asked about that are seen there.
+    """
 
     host: str
     image: ImageSample | None = None
@@ -56,6 +70,7 @@ class NodeReport:
     interfaces: tuple[Interface, ...] = ()
     infiniband: tuple[tuple[str, bool], ...] = ()  # (device, its port is active)
     port: int | None = None
+    ranks: tuple[RankProcess, ...] = ()
 
 
 def read_report(lines: Iterable[str]) -> NodeReport | None:
@@ -99,6 +114,13 @@ def from_json(value: Mapping[str, Any]) -> NodeReport:
             for row in _rows(value.get("infiniband"))
         ),
         port=port if isinstance(port, int) else None,
+        ranks=tuple(
+            RankProcess(rank, pid, _text(row.get("state")) or "?", float(cpu))
+            for row in _rows(value.get("ranks"))
+            if isinstance(rank := row.get("rank"), int)
+            and isinstance(pid := row.get("pid"), int)
+            and isinstance(cpu := row.get("cpu"), int | float)
+        ),
     )
 
 

@@ -98,13 +98,17 @@ def read_allocation(output: str) -> tuple[Host, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A question put to every node. `paths` must be seen by all; `token` is a file that only exists in our folder."""
+    """A question put to every node. `paths` must be seen by all; `token` is a file that only exists in our folder.
+
+    `port`: where rank 0 is to listen, on the first node. `mark`: of the run whose ranks are looked at.
+    """
 
     site: Site
     nodes: Nodes
     paths: tuple[str, ...]
     token: str | None = None
-    port: int | None = None  # where rank 0 is to listen, on the first node
+    port: int | None = None
+    mark: str | None = None
 
     def words(self) -> tuple[str, ...]:
         """The command that a node answers, word for word."""
@@ -116,6 +120,7 @@ class Survey:
             "paths": list(self.paths),
             "tokens": tokens,
             "port": self.port,
+            "mark": self.mark,
         }
         program = Path(node_program.__file__).read_text(encoding="utf-8")
         seen = (*self.paths, *tokens)
@@ -141,9 +146,13 @@ class Survey:
         questions = [Question(name, self.command(name), root, environment) for name in self.nodes.names]
         yield from ask_all(questions, limit)
 
+    def ask_here(self, limit: float = LIMIT) -> Asked:
+        """This machine's own answer, asked without mpirun."""
+        return ask(Question("here", self.words(), Path("/"), self._environment()), limit)
+
     def expected(self, limit: float = LIMIT) -> Expected:
-        """What the nodes are measured by: this machine's own answer, asked without mpirun."""
-        here = ask(Question("here", self.words(), Path("/"), self._environment()), limit).report
+        """What the nodes are measured by."""
+        here = self.ask_here(limit).report
         slots = {host.name: host.slots for host in self.nodes.hosts}
         image, first = self._image(), self.nodes.names[0] if self.nodes.hosts else ""
         return Expected(image, self.site.singularity, self.paths, self.token, slots, here, first, self.port)

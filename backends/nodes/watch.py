@@ -1,7 +1,8 @@
-"""Asks the nodes of a run when no iteration comes: `python -m backends.nodes.watch RUNDIR WORKSPACE`, a companion.
+"""Finds out which node or rank a training run waits for: `python -m backends.nodes.watch RUNDIR WORKSPACE`, a companion.
 
-mpirun does not notice a node that was cut off: the others wait for it for ever, and the log is silent. What is found
-stands in nodes.json until an iteration comes again; whoever lists the run shows it as its note.
+mpirun notices neither a node that was cut off nor a rank that stands still: the other ranks wait for ever, and the log is
+silent. When no iteration has come for [mpi] silence_minutes, every node of the run is asked, or this machine when the run
+has no other. The answer stands in nodes.json until an iteration comes; whoever lists the run shows it as its note.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.files import hold_lock, write_json
+from backends.nodes.asking import Asked
+from backends.nodes.report import NodeReport
 from backends.nodes.survey import Survey, named_nodes
-from backends.nodes.verdicts import Expected, NodeVerdict, judge
 from backends.programs import RealPrograms
 from backends.runs.folder import RunFolder
 from backends.settings import read_settings
@@ -25,6 +27,10 @@ from backends.workspace import Workspace
 
 LOOK = 1.0  # s between two looks at state.json
 AGAIN = 60.0  # s at least between two questions to the nodes
+IDLE, BUSY = (
+    0.05,
+    0.3,
+)  # cores that a rank uses: one that stands still, one that computes or waits in a collective
 
 
 @dataclass(slots=True)
@@ -43,14 +49,42 @@ class Silence:
         return silent if silent > self.limit else None
 
 
-def words(silent: float, verdicts: Sequence[NodeVerdict]) -> str:
-    """What a reader of the run should know."""
+def words(silent: float, asked: Sequence[Asked], ranks: int) -> str:
+    """What a reader of the run should know. `asked`: the answer of each node; `ranks`: how many the run has."""
     said = f"No iteration for {_span(silent)}"
-    dead = [verdict for verdict in verdicts if not verdict.reached]
+    dead = [node for node in asked if node.report is None]
     if dead:
-        names = ", ".join(verdict.name for verdict in dead)
-        return f"{said}: {names} {'does' if len(dead) == 1 else 'do'} not answer. {dead[0].finding.evidence}"
-    return f"{said}, though all {len(verdicts)} nodes answer: look at GPUs and network (mdk-tui probe --all-reduce)."
+        names = ", ".join(node.name for node in dead)
+        return f"{said}: {names} {'does' if len(dead) == 1 else 'do'} not answer. {dead[0].failure}"
+    if fault := rank_at_fault([node.report for node in asked if node.report], ranks):
+        return f"{said}: {fault}"
+    nodes = f"though all {len(asked)} nodes answer: " if len(asked) > 1 else "though every rank is there: "
+    return f"{said}, {nodes}look at GPUs and network (mdk-tui probe --all-reduce)."
+
+
+def rank_at_fault(reports: Sequence[NodeReport], ranks: int) -> str | None:
+    """The first rank that the others must be waiting for, and why; None when none stands out.
+
+    Ranks that wait in a collective operation use a core each, so one that uses none is the one they wait for.
+    """
+    processes = [(report.host, process) for report in reports for process in report.ranks]
+    for host, process in processes:
+        where = f"rank {process.rank} on {host} (pid {process.pid})"
+        if process.state in "Tt":
+            return f"{where} is stopped by a signal. Let it go on: kill -CONT {process.pid}"
+        if process.state == "D" and process.cpu < IDLE:
+            return f"{where} waits in the kernel, for a disk or a driver: see dmesg there."
+    used = dict[int, float]()
+    for _, process in processes:
+        used[process.rank] = used.get(process.rank, 0.0) + process.cpu
+    if used and (gone := sorted(set(range(ranks)) - set(used))):
+        return (
+            f"rank {gone[0]} has no process any more{f', nor have {len(gone) - 1} more' if gone[1:] else ''}."
+        )
+    idle = sorted(rank for rank, cores in used.items() if cores < IDLE)
+    if idle and any(cores > BUSY for cores in used.values()):
+        return f"rank {', '.join(map(str, idle[:5]))} computes nothing, and the others wait for it."
+    return None
 
 
 def _span(seconds: float) -> str:
@@ -60,7 +94,7 @@ def _span(seconds: float) -> str:
 def watch(
     folder: RunFolder,
     limit: float,
-    ask: Callable[[], Sequence[NodeVerdict]],
+    ask: Callable[[], Sequence[Asked]],
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
@@ -74,11 +108,14 @@ def watch(
             noted, asked = False, float("-inf")
         elif silent is not None and clock() - asked >= max(AGAIN, limit):
             asked = clock()
-            verdicts = ask()
+            answers = ask()
             with contextlib.suppress(OSError):  # a full disk: nothing more can be said
                 write_json(
                     folder.nodes_file,
-                    {"note": words(silent + clock() - asked, verdicts), "time": time.time()},
+                    {
+                        "note": words(silent + clock() - asked, answers, folder.plan().processes),
+                        "time": time.time(),
+                    },
                 )
                 noted = True
         pause(LOOK)
@@ -91,12 +128,15 @@ def main(arguments: Sequence[str]) -> None:
         return
     settings = read_settings(workspace.settings)
     site = Site(workspace, settings, os.environ, RealPrograms(os.environ))
-    survey = Survey(site, named_nodes(folder.plan().hosts), paths=())
+    nodes = named_nodes(folder.plan().hosts)
 
-    def ask() -> list[NodeVerdict]:
+    def ask() -> list[Asked]:
+        state = folder.state()
+        survey = Survey(site, nodes, paths=(), mark=state.mark if state else None)
+        if not nodes.hosts:
+            return [survey.ask_here()]
         answers = {answer.name: answer for answer in survey.ask()}
-        known = Expected(None, None, (), None, {}, None)
-        return judge([answers[name] for name in survey.nodes.names], known)
+        return [answers[name] for name in nodes.names]
 
     watch(folder, settings.mpi.silence_minutes * 60, ask)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,15 +19,17 @@ from backends.files import write_json
 from backends.launch.hostfile import FoundHostfile, parse
 from backends.nodes import allreduce
 from backends.nodes.allreduce import Result, Speed, command, explain_failure, judge, read_result, tried
-from backends.nodes.asking import Question
+from backends.nodes.asking import Asked, Question
+from backends.nodes.node_program import ranks_of
+from backends.nodes.report import NodeReport, RankProcess, from_json
 from backends.nodes.survey import Nodes
 from backends.nodes.verdicts import NodeVerdict
-from backends.nodes.watch import Silence, watch, words
+from backends.nodes.watch import Silence, rank_at_fault, watch, words
 from backends.programs import RealPrograms
 from backends.runs.catalog import describe
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.plan import RunPlan
-from backends.runs.processes import this_machine
+from backends.runs.processes import MARK, this_machine
 from backends.runs.state import RunState
 from backends.settings import Settings
 from backends.setup.step import Finding, Site
@@ -182,11 +187,56 @@ def test_silence_counts_from_the_newest_iteration_of_a_run_that_trains() -> None
     assert silence.look(6, False, 300.0) is None, "it stops, or waits in a queue"
 
 
+def answered(name: str, *ranks: RankProcess) -> Asked:
+    return Asked(name, NodeReport(name, ranks=ranks), "", "", None, 0.1)
+
+
+SILENT = Asked("n2", None, "No answer within 20 s.", "", None, 20.0)
+
+
 def test_a_silent_run_names_the_node_that_does_not_answer() -> None:
-    assert (
-        words(200.0, (GOOD[0], DEAD)) == "No iteration for 3 min: n2 does not answer. No answer within 20 s."
-    )
-    assert "though all 2 nodes answer" in words(61.0, GOOD)
+    said = words(200.0, (answered("n1"), SILENT), 2)
+    assert said == "No iteration for 3 min: n2 does not answer. No answer within 20 s."
+    assert "though all 2 nodes answer" in words(61.0, (answered("n1"), answered("n2")), 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "cores", "said"),
+    [
+        ("T", 0.0, "rank 1 on n2 (pid 8) is stopped by a signal. Let it go on: kill -CONT 8"),
+        ("D", 0.0, "rank 1 on n2 (pid 8) waits in the kernel, for a disk or a driver: see dmesg there."),
+        ("S", 0.0, "rank 1 computes nothing, and the others wait for it."),
+        ("R", 0.9, None),
+    ],
+)
+def test_a_silent_run_names_the_rank_that_stands_still(state: str, cores: float, said: str | None) -> None:
+    spins = RankProcess(0, 7, "R", 0.9)
+    reports = [NodeReport("n1", ranks=(spins,)), NodeReport("n2", ranks=(RankProcess(1, 8, state, cores),))]
+    assert rank_at_fault(reports, 2) == said
+    assert rank_at_fault(reports[:1], 2) == "rank 1 has no process any more."
+    assert rank_at_fault(reports[:1], 4) == "rank 1 has no process any more, nor have 2 more."
+    assert rank_at_fault([NodeReport("n1")], 2) is None, "a node without python3 says nothing of its ranks"
+
+
+def test_a_node_tells_the_ranks_of_a_run_from_other_processes() -> None:
+    """A real stopped process; one of another run beside it."""
+    wait = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
+    environment = {**os.environ, MARK: "ours", "OMPI_COMM_WORLD_RANK": "3"}
+    others = {**environment, MARK: "other"}
+    both = [subprocess.Popen(wait, env=env, stdout=subprocess.PIPE) for env in (environment, others)]
+    try:
+        for process in both:
+            assert process.stdout and process.stdout.readline() == b"up\n"
+        both[0].send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, both[0].pid, os.WSTOPPED)
+        [row] = ranks_of("ours")
+        assert (row["rank"], row["pid"], row["state"], row["cpu"]) == (3, both[0].pid, "T", 0.0)
+        report = from_json({"ranks": [row, {"rank": "x"}]})
+        assert report.ranks == (RankProcess(3, both[0].pid, "T", 0.0),)
+    finally:
+        for process in both:
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture
@@ -214,9 +264,9 @@ def test_the_note_is_there_while_it_is_silent_and_gone_with_the_next_iteration(f
         iteration = iterations.pop(0) if iterations else None
         folder.write_state(state("running", iteration) if iteration else state("failed", 6))
 
-    def ask() -> Sequence[NodeVerdict]:
+    def ask() -> Sequence[Asked]:
         asked[0] += 1
-        return (GOOD[0], DEAD)
+        return (answered("n1"), SILENT)
 
     folder.write_state(state("running", 5))
     watch(folder, 100.0, ask, lambda: now[0], pause)
