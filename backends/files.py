@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,10 +44,18 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in `path`; None when it is missing, unreadable, not JSON or not an object."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def read_regular(path: Path, limit: int = -1) -> bytes:
+    """The (first `limit`) bytes of a regular file. Raises OSError, also for a pipe or a device: they may never end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return file.read(limit)
 
 
 def as_seconds(value: object) -> float | None:

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from backends.runs.save_forecast import SaveForecast
 
 
-def layout_words(checkpoint: Checkpoint) -> str:
-    return f"TP {checkpoint.tp or '?'} × PP {checkpoint.pp or '?'}"
-
-
 def written_words(checkpoint: Checkpoint, form: str = "%m-%d %H:%M") -> str:
     """When it was written, in local time; "" when that is not known."""
     return time.strftime(form, time.localtime(checkpoint.modified)) if checkpoint.modified else ""

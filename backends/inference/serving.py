@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.files import real
 from backends.inference.free_gpus import gpu_readings, roomiest
 from backends.inference.server_title import server_title
 from backends.launch.placement import Placement, default_launcher, placed
@@ -23,9 +21,8 @@ from backends.runs.checkpoints import (
     folder_name,
     read_tracker,
 )
-from backends.runs.judgement import pinned_folder
 from backends.runs.plan import RunPlan, Trainer
-from backends.runs.planning import free_port, make_branch, save_folder_of, writer_of
+from backends.runs.planning import free_port, make_pin, pin_of, save_folder_of, writer_of
 from backends.runs.stored_values import arguments_file
 from backends.runs.torch_archive import stored_arguments
 from backends.telemetry.readings import GpuReading
@@ -95,22 +92,9 @@ def serve_prospect(workspace: Workspace, save: Path, iteration: int | None = Non
 
 
 def pinned(workspace: Workspace, save: Path, iteration: int) -> Path:
-    """A folder, made if need be, from which any server loads `iteration` of `save`: a link, and a tracker that names it.
-
-    core_r0.8.0 knows `--ckpt-step` and loads what the tracker names all the same. Raises UserError.
-    """
-    place = hashlib.sha256(str(real(save)).encode()).hexdigest()[:8]
-    folder = pinned_folder(workspace.outputs, place, iteration)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / folder_name(iteration)).exists():
-            make_branch(save, iteration, folder)
-    except FileExistsError:
-        pass  # another server of it is being started
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be made: {error.strerror}.", "Make room, or check its permissions."
-        ) from None
+    """A folder, made if need be, from which any server loads `iteration` of `save`. Raises UserError."""
+    folder = pin_of(workspace, save, iteration)
+    make_pin(save, iteration, folder)
     return folder
 
 

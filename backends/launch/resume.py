@@ -18,10 +18,9 @@ from backends.launch.start import SUPERVISOR, start
 from backends.models.problem import Problem
 from backends.runs.checkpoints import TRACKER, folder_name
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, moment_of
-from backends.runs.planning import make_branch, writer_of, writers_of
+from backends.runs.planning import make_branch, make_pin, writers_of
 from backends.runs.processes import find_process
-from backends.runs.resuming import Resumption, difference_problems
-from backends.runs.stored_values import read_stored
+from backends.runs.resuming import Resumption, load_problems
 from backends.workspace import Workspace
 
 
@@ -33,8 +32,7 @@ def resume_problems(
     plan, source = resumption.plan, resumption.source
     if resumption.branches:
         found = problems(dataclasses.replace(plan, load=None), workspace, facts)
-        stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
-        found = [*(difference_problems(stored, plan) if stored else []), *found]
+        found = [*load_problems(plan, workspace, source), *found]
     else:
         found = problems(plan, workspace, facts)
     own = own_arguments(resumption, workspace)
@@ -62,6 +60,9 @@ def start_resumption(
         return start(plan, workspace, program=program)
     if not isinstance(source.iteration, int) or plan.save is None:
         raise ValueError("a branch has an iteration and a folder")
+    if plan.load and plan.load != plan.save:
+        make_pin(source.save, source.iteration, Path(plan.load))
+        return start(plan, workspace, program=program)
     wanted = Path(plan.save)
     if not NAME.fullmatch(f"{wanted.parent.name}/{wanted.name}"):
         raise UserError(

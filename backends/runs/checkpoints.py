@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from backends.files import read_json, real
+from backends.files import read_json, read_regular, real
 from backends.runs.distributed_checkpoint import dist_problem
-from backends.runs.torch_archive import stored_arguments, torn
+from backends.runs.torch_archive import stored_arguments
+from backends.runs.torch_checkpoint import MODEL, SHARD, Layout, torch_problem
 
 TRACKER = "latest_checkpointed_iteration.txt"
 ITERATION = re.compile(r"iter_(\d{7,})")
-SHARD = re.compile(r"mp_rank_(\d{2})(?:_(\d{3}))?(?:_(\d{3}))?")
 LONGEST = 18  # digits of an iteration
-MODEL, OPTIMIZER = "model_optim_rng.pt", "distrib_optim.pt"
 
 Iteration: TypeAlias = "int | Literal['release']"
 Format: TypeAlias = Literal["torch", "torch_dist", "zarr", "unknown"]
@@ -42,8 +40,7 @@ class Checkpoint:
     path: str
     iteration: Iteration
     format: Format
-    tp: int | None
-    pp: int | None
+    layout: Layout
     size: int
     modified: float
     tracked: bool
@@ -54,14 +51,14 @@ class Checkpoint:
         return self.reason is None
 
     def as_json(self) -> dict[str, Any]:
-        keys = ("path", "iteration", "format", "tp", "pp", "size", "tracked")
-        return {**{key: getattr(self, key) for key in keys}, "complete": self.complete, "reason": self.reason}
+        keys = ("path", "iteration", "format", "size", "tracked", "complete", "reason")
+        return {**asdict(self.layout), **{key: getattr(self, key) for key in keys}}
 
 
 def read_tracker(save: Path) -> Tracker:
     """The tracker file of a save folder."""
     try:
-        content = (save / TRACKER).read_bytes()
+        content = read_regular(save / TRACKER, 1 << 16)
     except FileNotFoundError:
         return Tracker(None, f"There is no {TRACKER}.")
     except OSError as error:
@@ -77,16 +74,18 @@ def read_tracker(save: Path) -> Tracker:
 
 
 def save_folders(base: Path) -> list[Path]:
-    """The folders below `base` that hold checkpoints themselves: `base`, or its dated folders BASE/DATE/TIME, newest first.
+    """The folders that hold checkpoints: `base` and its dated folders BASE/DATE/TIME, each once, newest first, `base` last.
 
     Looks two levels deep and never into a checkpoint, so that trees of 10,000 files cost a few folder listings.
     """
-    if is_save_folder(base):
-        return [base]
-    found = [
-        folder for date in _folders(base) for folder in (date, *_folders(date)) if is_save_folder(folder)
-    ]
-    return sorted(found, key=str, reverse=True)
+    found: dict[Path, Path] = {}
+    for date in _folders(base):
+        if iteration_of(date) is None:
+            for folder in (date, *_folders(date)):
+                if is_save_folder(folder):
+                    found.setdefault(real(folder), folder)  # `latest`, a link to one of them, sorts behind
+    newest_first = sorted(found.values(), key=str, reverse=True)
+    return [*newest_first, base] if is_save_folder(base) else newest_first
 
 
 def is_save_folder(folder: Path) -> bool:
@@ -114,21 +113,12 @@ def checkpoints(save: Path) -> list[Checkpoint]:
     ]
     if tracker.iteration is not None and all(c.iteration != tracker.iteration for c in found):
         path = save / folder_name(tracker.iteration)
-        found.append(
-            Checkpoint(
-                str(path),
-                tracker.iteration,
-                "unknown",
-                None,
-                None,
-                0,
-                0.0,
-                True,
-                "The tracker names it, but its link leads nowhere: what this branch began with was moved or removed."
-                if path.is_symlink()
-                else "The tracker names it, but there is no such folder.",
-            )
+        reason = (
+            "The tracker names it, but its link leads nowhere: what this branch began with was moved or removed."
+            if path.is_symlink()
+            else "The tracker names it, but there is no such folder."
         )
+        found.append(Checkpoint(str(path), tracker.iteration, "unknown", Layout(), 0, 0.0, True, reason))
     return sorted(
         found, key=lambda c: float("inf") if c.iteration == "release" else c.iteration, reverse=True
     )
@@ -152,21 +142,15 @@ def describe(folder: Path, *, tracked: bool) -> Checkpoint:
     iteration = iteration_of(folder)
     if iteration is None:
         raise ValueError(f"{folder} is not a checkpoint folder")
+    size, modified, kind, layout = 0, 0.0, "unknown", Layout()
     try:
         size, modified = measure(folder)
-        kind, tp, pp, reason = _judge(folder)
+        kind, layout, reason = _judge(folder)
     except OSError as error:
-        size, modified, kind, tp, pp, reason = (
-            0,
-            0.0,
-            "unknown",
-            None,
-            None,
-            f"It cannot be read: {error.strerror}.",
-        )
+        reason = f"It cannot be read: {error.strerror}."
     if reason is not None and not tracked:
         reason += " The tracker does not name it: it is being written, or left over."
-    return Checkpoint(str(folder), iteration, kind, tp, pp, size, modified, tracked, reason)
+    return Checkpoint(str(folder), iteration, kind, layout, size, modified, tracked, reason)
 
 
 def measure(folder: Path) -> tuple[int, float]:
@@ -180,65 +164,25 @@ def measure(folder: Path) -> tuple[int, float]:
     return size, modified
 
 
-def _judge(folder: Path) -> tuple[Format, int | None, int | None, str | None]:
-    """(format, TP, PP, why not complete)."""
+def _judge(folder: Path) -> tuple[Format, Layout, str | None]:
+    """(format, layout, why not complete)."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
-    shards = [name for name in names if SHARD.fullmatch(name)]
-    if shards:
-        tp, pp, reason = _judge_torch(folder, shards)
-        return "torch", tp, pp, reason
-    metadata = read_json(folder / "metadata.json")
+    if shards := [name for name in names if SHARD.fullmatch(name)]:
+        stored, named = _stored_layout(folder / shards[0] / MODEL), Layout.named(shards)
+        layout = Layout(stored.tp or named.tp, stored.pp or named.pp, stored.ep or named.ep)
+        return "torch", layout, torch_problem(folder, shards, layout)
     if "metadata.json" in names or "common.pt" in names or any(name.endswith(".distcp") for name in names):
+        metadata = read_json(folder / "metadata.json")
         kind: Format = "zarr" if (metadata or {}).get("sharded_backend") == "zarr" else "torch_dist"
-        tp, pp = _stored_layout(folder / "common.pt")
-        return kind, tp, pp, dist_problem(folder, names, metadata)
-    return (
-        "unknown",
-        None,
-        None,
-        "It is empty." if not names else "It holds no shards (mp_rank_* or *.distcp).",
-    )
+        return kind, _stored_layout(folder / "common.pt"), dist_problem(folder, names, metadata)
+    reason = "It holds no shards (mp_rank_* or *.distcp)." if names else "It is empty."
+    return "unknown", Layout(), reason
 
 
-def _judge_torch(folder: Path, shards: list[str]) -> tuple[int, int, str | None]:
-    ranks = [
-        tuple(int(part or 0) for part in match.groups())
-        for name in shards
-        if (match := SHARD.fullmatch(name))
-    ]
-    stored = _stored_layout(folder / shards[0] / MODEL)
-    tp, pp = stored[0] or max(rank[0] for rank in ranks) + 1, stored[1] or max(rank[1] for rank in ranks) + 1
-    last = max(rank[2] for rank in ranks) + 1
-    wanted = tp * pp * last
-    if len(shards) < wanted:
-        return tp, pp, f"{wanted - len(shards)} of {wanted} shards are missing (TP {tp} × PP {pp})."
-    return tp, pp, next(_shard_problems(folder, shards), None)
-
-
-def _shard_problems(folder: Path, shards: list[str]) -> Iterator[str]:
-    for name in shards:
-        model = folder / name / MODEL
-        if not model.is_file():
-            yield f"{name}/{MODEL} is missing."
-        elif problem := torn(model):
-            yield f"{name}/{MODEL} {problem}."
-    with_optimizer = [name for name in shards if (folder / name / OPTIMIZER).is_file()]
-    if 0 < len(with_optimizer) < len(shards):
-        lacking = next(name for name in shards if name not in with_optimizer)
-        yield f"{lacking}/{OPTIMIZER} is missing, though other shards have one."
-    for name in with_optimizer:
-        if problem := torn(folder / name / OPTIMIZER):
-            yield f"{name}/{OPTIMIZER} {problem}."
-
-
-def _stored_layout(file: Path) -> tuple[int | None, int | None]:
-    """(TP, PP) from the arguments inside a checkpoint file, None where it does not say."""
-    arguments = (stored_arguments(file) if file.is_file() else None) or {}
-    tp, pp = arguments.get("tensor_model_parallel_size"), arguments.get("pipeline_model_parallel_size")
-    return (tp if isinstance(tp, int) and 0 < tp < 10_000 else None), (
-        pp if isinstance(pp, int) and 0 < pp < 10_000 else None
-    )
+def _stored_layout(file: Path) -> Layout:
+    """From the arguments inside a checkpoint file."""
+    return Layout.stored((stored_arguments(file) if file.is_file() else None) or {})
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ def dist_problem(folder: Path, names: list[str], metadata: dict[str, Any] | None
         return "metadata.json, which is written last, is missing."
     if metadata is None:
         return "metadata.json is damaged."
-    if "common.pt" not in names:
+    if not (folder / "common.pt").is_file():
         return "common.pt is missing."
     if problem := torn(folder / "common.pt"):
         return f"common.pt {problem}."
@@ -43,9 +44,11 @@ def _shards_problem(folder: Path, names: list[str]) -> str | None:
     for name, size in sorted(wanted.items()):
         if name not in names:
             return f"The shard {name} is missing."
-        there = os.stat(folder / name).st_size  # noqa: PTH116  (10,000 files)
-        if there < size:
-            return f"The shard {name} has {there:,} of at least {size:,} bytes."
+        there = os.stat(folder / name)  # noqa: PTH116  (10,000 files)
+        if not stat.S_ISREG(there.st_mode):
+            return f"The shard {name} is no file."
+        if there.st_size < size:
+            return f"The shard {name} has {there.st_size:,} of at least {size:,} bytes."
     if not any(name.endswith(".distcp") for name in names):
         return "It holds no shards (*.distcp)."
     return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.models.arguments import int_of, value_of
+from backends.models.arguments import int_of
 from backends.runs.checkpoints import Iteration
 from backends.runs.plan import Kind, RunPlan
 from backends.runs.processes import Machine, Process
@@ -153,9 +153,8 @@ def starts_silently(plan: RunPlan, signs: Signs, tracked: Iteration | None) -> b
         return False
     if signs.random_start or plan.kind != "train":
         return signs.random_start
-    begins_anew = value_of(plan.arguments, "--finetune") is not None
     again = isinstance(tracked, int) and signs.iteration is not None and signs.iteration <= tracked
-    return again and not begins_anew
+    return again and not plan.begins_anew
 
 
 def withheld(plan: RunPlan, signs: Signs) -> str | None:

@@ -67,6 +67,11 @@ class RunPlan:
         """Iterations between two saves."""
         return int_of(self.arguments, "--save-interval")
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it counts iterations from 0, whatever it loads."""
+        return value_of(self.arguments, "--finetune") is not None
+
     def check(self) -> list[Problem]:
         """What is wrong, as far as the plan and the disk can tell. A launcher has its own checks on top."""
         problems = [*_check_words(self), *_check_load(self)]

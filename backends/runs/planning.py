@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from backends.runs.checkpoints import (
     read_tracker,
     save_folders,
 )
-from backends.runs.folder import RunFolder, next_free
+from backends.runs.folder import NAME, RunFolder, next_free
+from backends.runs.judgement import pinned_folder
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.rebuilt_plan import rebuilt_plan
 from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT
@@ -65,6 +67,11 @@ def train_plan(
 def new_save_folder(base: Path, now: datetime) -> Path:
     """BASE/DATE/TIME, chosen once; it is made when the run starts."""
     return next_free(absolute(base), now)
+
+
+def base_of(save: Path) -> Path:
+    """Where a branch of `save` goes: beside it, among the dated folders of its base."""
+    return save.parents[1] if NAME.fullmatch(f"{save.parent.name}/{save.name}") else save.parent
 
 
 def absolute(path: Path) -> Path:
@@ -135,6 +142,29 @@ def make_branch(save: Path, iteration: int, branch: Path) -> None:
     (branch / name).symlink_to(target, target_is_directory=True)
     # Last, as Megatron-LM does: it says that the rest is there.
     write_atomic(branch / TRACKER, str(iteration))
+
+
+def pin_of(workspace: Workspace, save: Path, iteration: int) -> Path:
+    """The folder from which any program loads `iteration` of `save`; `make_pin` makes it.
+
+    core_r0.8.0 knows `--ckpt-step` and loads what the tracker names all the same.
+    """
+    key = hashlib.sha256(str(real(save)).encode()).hexdigest()[:8]
+    return pinned_folder(workspace.outputs, key, iteration)
+
+
+def make_pin(save: Path, iteration: int, folder: Path) -> None:
+    """Fill `folder`, if need be, with a link to the checkpoint and a tracker that names it. Raises UserError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / folder_name(iteration)).exists():
+            make_branch(save, iteration, folder)
+    except FileExistsError:
+        pass  # another one is being started
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be made: {error.strerror}.", "Make room, or check its permissions."
+        ) from None
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
 from backends.files import real
-from backends.runs.catalog import trained
+from backends.runs.catalog import describe, run_folders
 from backends.runs.checkpoints import (
     Checkpoint,
     checkpoints,
@@ -19,6 +19,8 @@ from backends.runs.checkpoints import (
     read_tracker,
     save_folders,
 )
+from backends.runs.planning import absolute, base_of
+from backends.runs.torch_checkpoint import Layout
 from backends.workspace import Workspace
 
 RECORD = "pruned.log"
@@ -77,7 +79,7 @@ def _half_removed(save: Path) -> Iterator[Checkpoint]:
         if iteration is not None:
             size, modified = measure(folder)
             reason = "Its removal was interrupted."
-            yield Checkpoint(str(folder), iteration, "unknown", None, None, size, modified, False, reason)
+            yield Checkpoint(str(folder), iteration, "unknown", Layout(), size, modified, False, reason)
 
 
 def linked_checkpoints(base: Path) -> frozenset[Path]:
@@ -92,10 +94,23 @@ def linked_checkpoints(base: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
-def needed_by_branches(workspace: Workspace, *bases: Path) -> frozenset[Path]:
-    """The checkpoint folders that branches link to: those below `bases`, and wherever else runs of the workspace save."""
-    saves = {save for _, save in trained(workspace)}
-    return frozenset[Path]().union(*map(linked_checkpoints, {*bases, *saves}))
+def needed_by_branches(workspace: Workspace, saves: Iterable[Path], *bases: Path) -> frozenset[Path]:
+    """The checkpoint folders that branches link to: those beside `saves`, below `bases`, and of runs of the workspace."""
+    places = {*bases, *_places_of_runs(workspace)}
+    for save in saves:
+        places |= {save, base_of(absolute(save)), base_of(real(save))}
+    return frozenset[Path]().union(*map(linked_checkpoints, places))
+
+
+def _places_of_runs(workspace: Workspace) -> Iterator[Path]:
+    """Where runs load from and save to. A text server needs what it loaded until it ends."""
+    for folder in run_folders(workspace):
+        try:
+            plan = folder.plan()
+        except UserError:
+            continue
+        if plan.kind == "train" or not describe(folder).over:
+            yield from (Path(place) for place in (plan.load, plan.save) if place)
 
 
 def prune(plan: Pruning, now: str, linked: frozenset[Path]) -> tuple[Checkpoint, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.models.arguments import flatten, merge_arguments, value_of
+from backends.models.arguments import flatten, int_of, merge_arguments, value_of
 from backends.models.problem import Problem
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import (
@@ -25,15 +25,17 @@ from backends.runs.checkpoints import (
 from backends.runs.checkpoints import describe as describe_checkpoint
 from backends.runs.comparison import compare, needed_flags
 from backends.runs.difference import Difference
-from backends.runs.folder import NAME, RunFolder
+from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import (
     absolute,
+    base_of,
     branch_plan,
     continue_plan,
     new_save_folder,
     newest_save,
     newest_whole,
+    pin_of,
     writer_of,
     writers_of,
 )
@@ -182,6 +184,9 @@ def loading(workspace: Workspace, plan: RunPlan, given: Path) -> Resumption:
     """A new run (`plan`, which saves to a dated folder of its own) that begins with a checkpoint. Raises UserError."""
     source = find_source(workspace, given, None)
     load = plan.save if source.branch else str(source.save)
+    if source.branch and plan.begins_anew and isinstance(source.iteration, int):
+        # It will reach that iteration again, and must not save through a branch's link.
+        load = str(pin_of(workspace, source.save, source.iteration))
     writer = writer_of(workspace, source.save)
     return _compared(
         workspace, source, dataclasses.replace(plan, load=load, parent=writer.name if writer else None)
@@ -195,11 +200,6 @@ def _compared(workspace: Workspace, source: Source, plan: RunPlan) -> Resumption
     differences = compare(stored, plan)
     arguments = merge_arguments(plan.arguments, flatten(needed_flags(differences).items()))
     return Resumption(source, dataclasses.replace(plan, arguments=arguments), differences, stored.source)
-
-
-def base_of(save: Path) -> Path:
-    """Where a branch of `save` goes: beside it, among the dated folders of its base."""
-    return save.parents[1] if NAME.fullmatch(f"{save.parent.name}/{save.name}") else save.parent
 
 
 def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = None) -> None:
@@ -220,29 +220,57 @@ def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = Non
             )
 
 
-def difference_problems(stored: Stored, plan: RunPlan) -> list[Problem]:
-    """What a load would fail or go wrong by."""
-    return [problem for difference in compare(stored, plan) if (problem := difference.as_problem())]
-
-
-def load_problems(plan: RunPlan, workspace: Workspace) -> list[Problem]:
-    """What speaks against loading what `plan` names: differences from the stored arguments, an end already reached.
+def load_problems(plan: RunPlan, workspace: Workspace, source: Source | None = None) -> list[Problem]:
+    """What speaks against loading `source` (None: what the tracker of the folder names that `plan` loads from).
 
     A folder without a valid tracker is `RunPlan.check`'s to refuse; here it has no problem.
     """
     if plan.kind != "train" or plan.load is None:
         return []
-    save = Path(plan.load)
-    iteration = read_tracker(save).iteration
-    if iteration is None:
-        return []
-    stored = read_stored(save / folder_name(iteration), writer_of(workspace, save))
-    found = difference_problems(stored, plan) if stored else []
-    wanted = plan.train_iters
-    begins_anew = any(value_of(plan.arguments, flag) is not None for flag in ("--finetune", "--skip-train"))
-    if wanted and isinstance(iteration, int) and iteration >= wanted and not begins_anew:
-        message = f"The checkpoint is already at iteration {iteration} of {wanted}."
-        found.append(
-            Problem("warning", "--train-iters", message, f"Train longer: --train-iters {2 * iteration}.")
-        )
-    return found
+    if source is None:
+        save = Path(plan.load)
+        iteration = read_tracker(save).iteration
+        if iteration is None:
+            return []
+        source = Source(save, iteration, False)
+    stored = read_stored(source.checkpoint, writer_of(workspace, source.save))
+    differences = compare(stored, plan) if stored else ()
+    found = [problem for difference in differences if (problem := difference.as_problem())]
+    return [*found, *_overwriting(plan, source, stored), *_in_the_way(plan, source)]
+
+
+def _overwriting(plan: RunPlan, source: Source, stored: Stored | None) -> Iterator[Problem]:
+    """A run that saves where it loads must get beyond what is there: a branch would write through its link."""
+    in_place = plan.load == plan.save
+    if plan.begins_anew:
+        if in_place:
+            message = (
+                "--finetune starts again at iteration 0 and would write over the checkpoints that are there."
+            )
+            remedy = f"Start a new run: mdk-tui launch --load {source.checkpoint} -- --finetune"
+            yield Problem("error", "--finetune", message, remedy, {"--finetune": None})
+        return
+    done, wanted, flag = source.iteration, plan.train_iters, "--train-iters"
+    if wanted is None and stored is not None:
+        flag = "--train-samples"
+        done, wanted = stored.values.get("consumed_train_samples"), int_of(plan.arguments, flag)
+    skips = value_of(plan.arguments, "--skip-train") is not None
+    if wanted and isinstance(done, int) and done >= wanted and not skips:
+        message = f"The checkpoint is already at {'iteration' if flag == '--train-iters' else 'sample'} {done} of {wanted}."
+        remedy = f"Train longer: {flag} {2 * done}."
+        yield Problem("error" if in_place else "warning", flag, message, remedy)
+
+
+def _in_the_way(plan: RunPlan, source: Source) -> Iterator[Problem]:
+    """core_r0.8.0 saves a distributed checkpoint only into an empty folder: a crashed save's left-over ends the next."""
+    in_place = plan.load == plan.save == str(source.save)
+    if not in_place or value_of(plan.arguments, "--use-dist-ckpt") is None:
+        return
+    begins = source.iteration
+    for found in checkpoints(source.save):
+        if isinstance(found.iteration, int) and isinstance(begins, int) and found.iteration > begins:
+            message = f"{found.path} is newer than what the tracker names: core_r0.8.0 ends when it is to save there."
+            remedy = f"Move it away: mv {found.path} {found.path}.old"
+            if found.complete:
+                remedy = f"It is complete. Go on from it: mdk-tui resume {found.path}"
+            yield Problem("error", "load", message, remedy)

@@ -11,9 +11,9 @@ from backends.errors import UserError
 from backends.megatron.events import Argument
 from backends.megatron.parser import Parser
 from backends.runs.argument_values import planned_values, printed_values
-from backends.runs.checkpoints import MODEL, SHARD
 from backends.runs.folder import RunFolder
 from backends.runs.torch_archive import read_archive
+from backends.runs.torch_checkpoint import MODEL, SHARD
 
 HEAD = 1 << 21  # bytes at the beginning of a log that hold its argument block
 

@@ -13,10 +13,10 @@ import struct
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
-LOCAL_HEADER, END_RECORD = b"PK\x03\x04", b"PK\x05\x06"
-ZIP64_LOCATOR = b"PK\x06\x07"
+LOCAL_HEADER, DIRECTORY_ENTRY, END_RECORD = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
+ZIP64_END_RECORD, ZIP64_LOCATOR = b"PK\x06\x06", b"PK\x06\x07"
 TAIL = 65_557  # bytes: the end record and the longest comment
 PICKLE_LIMIT = 256 * 2**20  # bytes; core_r0.8.0 writes some hundred KB
 
@@ -74,7 +74,7 @@ def read_pickle(content: bytes) -> Any:
 
 
 def torn(path: Path) -> str | None:
-    """Why the zip at `path` is not whole; None when head and tail are in order. Reads 64 KB at most."""
+    """Why the zip at `path` is not whole; None when its head, its end and its directory agree. Reads 64 KiB at most."""
     size = path.stat().st_size
     if size == 0:
         return "is empty"
@@ -86,14 +86,26 @@ def torn(path: Path) -> str | None:
             return "is no torch file"
         file.seek(max(0, size - TAIL))
         tail = file.read()
-    end = tail.rfind(END_RECORD)
-    if end < 0 or len(tail) - end < 22:
-        return "is cut off"
-    directory_size, offset = struct.unpack("<II", tail[end + 12 : end + 20])
-    if 0xFFFFFFFF in (directory_size, offset) or ZIP64_LOCATOR in tail[:end]:
-        return None  # sizes beyond 4 GB stand in another record; the end record itself is written last
-    start = size - len(tail) + end
-    return None if directory_size + offset == start else "is damaged"
+        end = tail.rfind(END_RECORD)
+        if end < 0 or len(tail) - end < 22:
+            return "is cut off"
+        length, offset = struct.unpack("<II", tail[end + 12 : end + 20])
+        expected_end = size - len(tail) + end
+        if tail[max(0, end - 20) : end].startswith(ZIP64_LOCATOR):
+            # torch.save always writes the zip64 end record, whatever the size.
+            (expected_end,) = struct.unpack("<Q", tail[end - 12 : end - 4])
+            record = _read_at(file, expected_end, size, 56)
+            if not record.startswith(ZIP64_END_RECORD) or len(record) < 56:
+                return "is damaged"
+            length, offset = struct.unpack("<QQ", record[40:56])
+        whole = offset + length == expected_end and _read_at(file, offset, size, 4) == DIRECTORY_ENTRY
+        return None if whole else "is damaged"
+
+
+def _read_at(file: BinaryIO, offset: int, size: int, count: int) -> bytes:
+    """`count` bytes from `offset`; fewer where the file, which has `size`, ends before."""
+    file.seek(min(offset, size))
+    return file.read(count)
 
 
 @dataclass(frozen=True, slots=True)

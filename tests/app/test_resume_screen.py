@@ -25,6 +25,7 @@ from backends.runs.lineages import Lineage, SavedPoint
 from backends.runs.plan import RunPlan
 from backends.runs.save_forecast import SaveForecast
 from backends.runs.state import RunState
+from backends.runs.torch_checkpoint import Layout
 from backends.ticks import size_words
 from backends.workspace import Workspace
 from tui.app import MdkApp
@@ -54,7 +55,7 @@ def point(
 ) -> SavedPoint:
     path = str(save / f"iter_{iteration:07d}")
     return SavedPoint(
-        Checkpoint(path, iteration, "torch", 1, 1, 81_200_000_000, 1764493200.0 + iteration, tracked, reason),
+        Checkpoint(path, iteration, "torch", Layout(1, 1), 81_200_000_000, 1764493200.0 + iteration, tracked, reason),
         loss,
         12.0,
     )

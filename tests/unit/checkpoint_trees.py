@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +54,15 @@ def torch_file(
             state["opt_param_scheduler"] = scheduler
         archive.writestr("archive/data.pkl", foreign_pickle(state))
         archive.writestr("archive/data/0", bytes(size))
-    return out.getvalue()
+    return with_zip64(out.getvalue())
+
+
+def with_zip64(content: bytes) -> bytes:
+    """With the zip64 end record and its locator, which torch.save writes whatever the size."""
+    end = content.rfind(b"PK\x05\x06")
+    entries, _, length, offset = struct.unpack("<HHII", content[end + 8 : end + 20])
+    record = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, length, offset)
+    return content[:end] + record + struct.pack("<4sIQI", b"PK\x06\x07", 0, end, 1) + content[end:]
 
 
 class Metadata:
@@ -70,17 +80,25 @@ for kind, name in ((Metadata, "Metadata"), (StorageInfo, "_StorageInfo")):
 
 
 def torch_checkpoint(
-    save: Path, iteration: int = 100, tp: int = 1, pp: int = 1, optimizer: bool = False, stored: bool = True
+    save: Path,
+    iteration: int = 100,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    optimizer: bool = False,
+    stored: bool = True,
 ) -> Path:
     folder = save / f"iter_{iteration:07d}"
-    arguments = {"tensor_model_parallel_size": tp, "pipeline_model_parallel_size": pp, "hidden_size": 64}
-    for t in range(tp):
-        for p in range(pp):
-            shard = folder / (f"mp_rank_{t:02d}" if pp == 1 else f"mp_rank_{t:02d}_{p:03d}")
-            shard.mkdir(parents=True)
-            (shard / "model_optim_rng.pt").write_bytes(torch_file(arguments if stored else None))
-            if optimizer:
-                (shard / "distrib_optim.pt").write_bytes(torch_file())
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
+    arguments = {**dict(zip(names, (tp, pp, ep), strict=True)), "hidden_size": 64}
+    for t, p, e in itertools.product(range(tp), range(pp), range(ep)):
+        shard = folder / (
+            f"mp_rank_{t:02d}" + (f"_{p:03d}" if pp > 1 else "") + (f"_{e:03d}" if ep > 1 else "")
+        )
+        shard.mkdir(parents=True)
+        (shard / "model_optim_rng.pt").write_bytes(torch_file(arguments if stored else None))
+        if optimizer:
+            (shard / "distrib_optim.pt").write_bytes(torch_file())
     (save / TRACKER).write_text(str(iteration))
     return folder
 
@@ -106,7 +124,7 @@ def dist_checkpoint(save: Path, iteration: int = 100, backend: str = "torch_dist
     return folder
 
 
-Break = Callable[[Path], None]
+Break = Callable[[Path], object]
 
 
 def cut(name: str, keep: float) -> Break:

@@ -24,12 +24,14 @@ from checkpoint_trees import (
 )
 
 from backends.errors import UserError
-from backends.files import write_json
+from backends.files import real, write_json
+from backends.inference.serving import pinned
 from backends.runs.checkpoints import TRACKER, checkpoints, read_tracker, save_folders
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import make_branch
+from backends.runs.planning import base_of, make_branch, new_save_folder
 from backends.runs.pruning import RECORD, linked_checkpoints, needed_by_branches, plan_pruning, prune
+from backends.runs.state import RunState
 from backends.runs.torch_archive import read_pickle, stored_arguments
 from backends.workspace import Workspace
 
@@ -38,7 +40,10 @@ GOOD = {
     "one rank": torch_checkpoint,
     "TP 2": lambda save: torch_checkpoint(save, tp=2),
     "TP 2 × PP 2 with optimizer": lambda save: torch_checkpoint(save, tp=2, pp=2, optimizer=True),
-    "without stored arguments": lambda save: torch_checkpoint(save, tp=2, stored=False),
+    "EP 4": lambda save: torch_checkpoint(save, ep=4),
+    "TP 2 × PP 2 × EP 2": lambda save: torch_checkpoint(save, tp=2, pp=2, ep=2),
+    "without stored arguments": lambda save: torch_checkpoint(save, tp=2, pp=2, ep=2, stored=False),
+    "more than 100 ranks": lambda save: torch_checkpoint(save, tp=101),
     "torch_dist": dist_checkpoint,
     "zarr": lambda save: dist_checkpoint(save, backend="zarr"),
 }
@@ -58,7 +63,7 @@ def test_format_and_layout(tmp_path: Path) -> None:
         ("c", GOOD["zarr"]),
     ):
         make(tmp_path / name)
-    assert [(c.format, c.tp, c.pp) for s in "abc" for c in checkpoints(tmp_path / s)] == [
+    assert [(c.format, c.layout.tp, c.layout.pp) for s in "abc" for c in checkpoints(tmp_path / s)] == [
         ("torch", 2, 2),
         ("torch_dist", 2, 1),
         ("zarr", 2, 1),
@@ -70,6 +75,22 @@ def lost_middle() -> bytes:
     return content[:300] + content[600:]
 
 
+def without_zip64(content: bytes) -> bytes:
+    """As Python and torch < 1.6 write it, where the end record itself tells the sizes."""
+    return content[: content.index(b"PK\x06\x06")] + content[content.rindex(b"PK\x05\x06") :]
+
+
+def zeros_before_the_end() -> bytes:
+    """Blocks that a crash of the machine left unwritten."""
+    content = torch_file()
+    return content[:300] + bytes(len(content) - 398) + content[-98:]
+
+
+def far_end_record() -> bytes:
+    content = torch_file()
+    return content[:-34] + b"\xff" * 8 + content[-26:]
+
+
 TORCH_FAULTS: list[tuple[str, Break, str]] = [
     ("no model file", remove(f"mp_rank_01/{M}"), "mp_rank_01/model_optim_rng.pt is missing"),
     ("an empty file", cut(f"mp_rank_01/{M}", 0), "is empty"),
@@ -79,13 +100,17 @@ TORCH_FAULTS: list[tuple[str, Break, str]] = [
     ("text in its place", write(f"mp_rank_00/{M}", b"hello world"), "is no torch file"),
     ("zeros in its place", write(f"mp_rank_00/{M}", bytes(4000)), "is no torch file"),
     ("bytes lost in the middle", write(f"mp_rank_00/{M}", lost_middle()), "is damaged"),
+    ("the same, small zip", write(f"mp_rank_00/{M}", without_zip64(lost_middle())), "is damaged"),
+    ("a directory of zeros", write(f"mp_rank_00/{M}", zeros_before_the_end()), "is damaged"),
+    ("an end beyond the file", write(f"mp_rank_00/{M}", far_end_record()), "is damaged"),
     ("a shard lost", remove("mp_rank_01"), "1 of 2 shards are missing (TP 2 × PP 1)"),
+    ("another rank's", lambda f: (f / "mp_rank_01").rename(f / "mp_rank_07"), "the first is mp_rank_01"),
     ("one optimizer lost", remove("mp_rank_01/distrib_optim.pt"), "mp_rank_01/distrib_optim.pt is missing"),
     ("half an optimizer", cut("mp_rank_00/distrib_optim.pt", 0.5), "distrib_optim.pt is cut off"),
     ("an empty optimizer", cut("mp_rank_00/distrib_optim.pt", 0), "distrib_optim.pt is empty"),
     (
         "a folder in the file's place",
-        lambda f: (remove(f"mp_rank_00/{M}")(f), (f / "mp_rank_00" / M).mkdir())[0],
+        lambda f: (remove(f"mp_rank_00/{M}")(f), (f / "mp_rank_00" / M).mkdir()),
         "is missing",
     ),
 ]
@@ -101,6 +126,11 @@ DIST_FAULTS: list[tuple[str, Break, str]] = [
     ("a shard lost", remove("__1_0.distcp"), "The shard __1_0.distcp is missing"),
     ("a short shard", cut("__0_0.distcp", 0.5), "has 500 of at least 1,000 bytes"),
     ("an empty shard", cut("__0_0.distcp", 0), "has 0 of at least 1,000 bytes"),
+    (
+        "a shard that is a folder",
+        lambda f: (remove("__0_0.distcp")(f), (f / "__0_0.distcp").mkdir()),
+        "is no file",
+    ),
     ("hostile .metadata", write(".metadata", pickle.dumps(os.getcwd)), ".metadata is damaged"),
 ]
 
@@ -122,6 +152,20 @@ def test_a_broken_distributed_checkpoint_is_named(tmp_path: Path, fault: Break, 
 def test_a_broken_zarr_checkpoint_is_named(tmp_path: Path) -> None:
     (dist_checkpoint(tmp_path, backend="zarr") / "model.weight" / ".zarray").unlink()
     assert "model.weight/.zarray is missing" in (checkpoints(tmp_path)[0].reason or "")
+
+
+def test_the_shards_of_all_experts_are_wanted(tmp_path: Path) -> None:
+    remove("mp_rank_00_003")(torch_checkpoint(tmp_path, ep=4))
+    assert "1 of 4 shards are missing (TP 1 × PP 1 × EP 4)" in (checkpoints(tmp_path)[0].reason or "")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    folder = dist_checkpoint(tmp_path)
+    for path in (tmp_path / TRACKER, folder / "metadata.json", folder / "common.pt"):
+        path.unlink()
+        os.mkfifo(path)
+    assert "Not a regular file" in (read_tracker(tmp_path).problem or "")
+    assert "metadata.json is damaged" in (checkpoints(tmp_path)[0].reason or "")
 
 
 def test_an_empty_folder_and_a_foreign_one(tmp_path: Path) -> None:
@@ -218,7 +262,7 @@ def test_a_zip_whose_members_cannot_be_unpacked_is_read_as_far_as_it_goes(
         content[50:60] = b"\xff" * 10
     (folder / "mp_rank_00" / M).write_bytes(content)
     (found,) = checkpoints(tmp_path)
-    assert (found.iteration, found.tp) == (100, 1)
+    assert (found.iteration, found.layout.tp) == (100, 1)
     assert stored_arguments(folder / "mp_rank_00" / M) is None
 
 
@@ -226,8 +270,11 @@ def test_dated_folders_are_found_below_a_base(tmp_path: Path) -> None:
     for name in ("2026-11-30/09-32-12", "2026-11-30/10-00-00", "2026-12-01/00-00-01"):
         torch_checkpoint(tmp_path / name)
     (tmp_path / "notes").mkdir()
+    (tmp_path / "latest").symlink_to("2026-12-01/00-00-01")
     names = [str(save.relative_to(tmp_path)) for save in save_folders(tmp_path)]
     assert names == ["2026-12-01/00-00-01", "2026-11-30/10-00-00", "2026-11-30/09-32-12"]
+    torch_checkpoint(tmp_path)  # a base that was also saved to hides none of them
+    assert [str(save.relative_to(tmp_path)) for save in save_folders(tmp_path)] == [*names, "."]
 
 
 class TestStoredArguments:
@@ -313,8 +360,33 @@ class TestPruning:
         make_branch(save, 100, branch)
         run = create_run_folder(workspace.runs, datetime(2026, 11, 30, 2))
         write_json(run.plan_file, RunPlan("train", "demo", save=str(branch), load=str(branch)).as_json())
-        linked = needed_by_branches(workspace, save, save.parents[1])
+        linked = needed_by_branches(workspace, [save])
         assert [c.iteration for c in plan_pruning(save, 1, linked).remove] == [200]
+
+    @pytest.mark.parametrize("name", ["base", "base/2026-11-30/01-00-00", "latest"])
+    def test_a_branch_that_no_run_knows_is_found_beside_its_origin(self, tmp_path: Path, name: str) -> None:
+        save = tmp_path / name
+        if name == "latest":
+            (tmp_path / "disk/2026-11-30/01-00-00").mkdir(parents=True)
+            save.symlink_to("disk/2026-11-30/01-00-00")
+        for iteration in (100, 200, 300):
+            torch_checkpoint(save, iteration)
+        branch = new_save_folder(base_of(real(save)), datetime(2026, 11, 30, 2))
+        branch.mkdir(parents=True)
+        make_branch(save, 100, branch)
+        linked = needed_by_branches(Workspace(tmp_path / "ws"), [save])
+        assert [c.iteration for c in plan_pruning(save, 1, linked).remove] == [200]
+
+    def test_what_a_text_server_has_loaded_stays_until_it_ends(self, tmp_path: Path) -> None:
+        workspace, save = Workspace(tmp_path / "ws"), tmp_path / "save"
+        for iteration in (100, 200):
+            torch_checkpoint(save, iteration)
+        pin = pinned(workspace, save, 100)
+        run = create_run_folder(workspace.runs, datetime(2026, 11, 30, 2))
+        write_json(run.plan_file, RunPlan("serve", "demo", load=str(pin)).as_json())
+        assert needed_by_branches(workspace, [save]) == {save / "iter_0000100"}
+        run.write_state(RunState("finished"))
+        assert needed_by_branches(workspace, [save]) == frozenset()
 
     def test_what_the_tracker_names_stays(self, tmp_path: Path) -> None:
         for iteration in (100, 200, 300):

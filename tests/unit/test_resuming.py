@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from checkpoint_trees import dist_checkpoint, torch_checkpoint, torch_file
 from demo_runs import SMALL, run, write_corpus
 
 from backends.errors import UserError
@@ -19,11 +22,12 @@ from backends.launch.commands import problems
 from backends.launch.image import bound_folders
 from backends.launch.resume import resume_problems, start_resumption
 from backends.models.arguments import value_of
-from backends.runs.checkpoints import TRACKER
+from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import make_branch, train_plan
-from backends.runs.resuming import find_source, loading, resumption
+from backends.runs.pruning import needed_by_branches
+from backends.runs.resuming import find_source, load_problems, loading, resumption
 from backends.runs.schedule_comparison import OVERRIDE
 from backends.runs.state import RunState
 from backends.workspace import Workspace
@@ -158,13 +162,62 @@ def test_an_image_sees_what_a_branch_links_to(workspace: Workspace) -> None:
 def test_what_cannot_load_is_a_problem_of_any_plan_that_loads_it(workspace: Workspace) -> None:
     """Whoever made the plan: launch, the form, a resume."""
     save = str(save_of(workspace))
-    plan = RunPlan(
-        "train", "demo", arguments=(*SMALL, "--swiglu", "--save-interval", "2"), load=save, save=save
-    )
-    assert [p.field for p in problems(plan, workspace) if p.severity == "error"] == ["--swiglu"]
-    late = RunPlan("train", "demo", arguments=(*SMALL, "--save-interval", "2"), load=save, save=save)
+    words = (*SMALL, "--save-interval", "2")
+    late = RunPlan("train", "demo", arguments=words, load=save, save=save)
+    wider = dataclasses.replace(late, arguments=(*words, "--swiglu"))
+    assert "--swiglu" in [p.field for p in problems(wider, workspace) if p.severity == "error"]
     [problem] = problems(late, workspace)
-    assert problem.severity == "warning" and "iteration 6 of 6" in problem.message
+    assert problem.severity == "error" and "iteration 6 of 6" in problem.message
+
+
+def test_what_starts_at_iteration_0_never_saves_where_it_loads(workspace: Workspace) -> None:
+    """It would write over the checkpoints there, and through a branch's link over those of the original."""
+    for iteration in (None, 4):
+        [problem] = resume_problems(longer(workspace, None, iteration, "--finetune"), workspace)
+        assert problem.severity == "error" and "launch --load" in problem.remedy
+
+
+def test_a_new_run_that_begins_anew_loads_an_earlier_checkpoint_from_a_folder_apart(
+    workspace: Workspace,
+) -> None:
+    words = (
+        *SMALL,
+        "--save-interval",
+        "2",
+        "--data-path",
+        str(workspace.root / "corpus.jsonl"),
+        "--finetune",
+    )
+    plan = train_plan("demo", words, (), workspace.root / "other/2026-11-30/05-00-00")
+    found = loading(workspace, plan, save_of(workspace) / "iter_0000004")
+    assert resume_problems(found, workspace) == []
+    answers = (sys.executable, "-c", r"import os, sys; os.write(int(sys.argv[-1]), b'{}\n')")
+    started = start_resumption(found, workspace, program=answers).plan()
+    load, save = Path(started.load or ""), Path(started.save or "")
+    assert read_tracker(load).iteration == 4 and not any(save.iterdir())
+    assert (load / "iter_0000004").samefile(save_of(workspace) / "iter_0000004")
+    assert needed_by_branches(workspace, []) == {save_of(workspace) / "iter_0000004"}
+
+
+def test_training_that_is_counted_in_samples_is_not_continued_beyond_its_end(workspace: Workspace) -> None:
+    save = workspace.root / "samples"
+    folder = torch_checkpoint(save) / "mp_rank_00/model_optim_rng.pt"
+    folder.write_bytes(torch_file({"consumed_train_samples": 800}))
+    plan = RunPlan("train", "megatron", arguments=("--train-samples", "800"), load=str(save), save=str(save))
+    [problem] = load_problems(plan, workspace)
+    assert (problem.severity, problem.field) == ("error", "--train-samples")
+
+
+def test_what_a_crashed_save_left_is_named_before_the_next_save_meets_it(workspace: Workspace) -> None:
+    save = workspace.root / "dist"
+    for iteration in (200, 100):
+        dist_checkpoint(save, iteration)
+    plan = RunPlan("train", "megatron", arguments=("--use-dist-ckpt",), load=str(save), save=str(save))
+    [problem] = load_problems(plan, workspace)
+    assert problem.severity == "error" and "resume" in problem.remedy
+    (save / "iter_0000200/metadata.json").unlink()
+    assert "mv " in load_problems(plan, workspace)[0].remedy
+    assert load_problems(dataclasses.replace(plan, save="elsewhere"), workspace) == []
 
 
 def test_a_new_run_may_begin_with_a_checkpoint_of_a_base(workspace: Workspace) -> None:

@@ -14,7 +14,7 @@ from backends.runs.planning import writers_of
 from backends.text import clean_line
 from backends.ticks import size_words
 from backends.workspace import Workspace
-from tui.save_words import forecast_words, layout_words, written_words
+from tui.save_words import forecast_words, written_words
 
 
 @click.command()
@@ -74,7 +74,7 @@ def _print(lineage: Lineage) -> None:
         verdict = "complete" if c.complete else f"NOT COMPLETE: {c.reason}"
         took = f"{point.seconds:7.1f} s" if point.seconds is not None else " " * 9
         click.echo(
-            f"  {c.iteration!s:>9}  {c.format:<10}  {layout_words(c):<13}  {size_words(c.size):>8}  {took}  {when:<16}  {mark:<7}  {verdict}"
+            f"  {c.iteration!s:>9}  {c.format:<10}  {c.layout!s:<13}  {size_words(c.size):>8}  {took}  {when:<16}  {mark:<7}  {verdict}"
         )
     for words in forecast_words(lineage.forecast) if lineage.forecast else []:
         click.echo(f"  {words}")

@@ -25,7 +25,7 @@ from tui.commands.checkpoints import existing_saves
 @click.option(
     "--branches",
     type=click.Path(path_type=Path),
-    help="Also look for branches below this base (default: two folders up).",
+    help="Also look for branches below this base.",
 )
 @click.option("--yes", is_flag=True, help="Remove what is shown without asking.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
@@ -45,8 +45,8 @@ def command(
     Never removed: what the tracker names, what a branch links to, and what is not complete.
     """
     saves = existing_saves(folder)
-    base = branches or folder.resolve().parent.parent
-    linked = needed_by_branches(workspace, folder, base)
+    bases = [branches] if branches else []
+    linked = needed_by_branches(workspace, saves, *bases)
     plans = [plan_pruning(save, keep, linked) for save in saves]
     if as_json:
         click.echo(json.dumps([_as_json(plan) for plan in plans]))
@@ -61,7 +61,7 @@ def command(
             raise UserError("Nothing was removed: there is no terminal to ask on.", "Add --yes.", status=2)
         click.confirm(f"Remove {len(doomed)} checkpoints?", abort=True)
     removed = 0
-    linked = needed_by_branches(workspace, folder, base)  # as it is now: the answer may have taken its time
+    linked = needed_by_branches(workspace, saves, *bases)  # as it is now: the answer may have taken its time
     for plan in plans:
         if plan.remove:
             removed += len(prune(plan, time.strftime("%Y-%m-%dT%H:%M:%S"), linked))

@@ -269,6 +269,5 @@ def pruning_of(workspace: Workspace, save: Path, keep: int) -> Pruning:
 
 def needed(workspace: Workspace, save: Path) -> frozenset[Path]:
     from backends.runs.pruning import needed_by_branches
-    from backends.runs.resuming import base_of
 
-    return needed_by_branches(workspace, save, base_of(save))
+    return needed_by_branches(workspace, [save])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from backends.ticks import number, size_words
 from tui.glyphs import Glyphs
 from tui.run_words import cell, style_of
-from tui.save_words import forecast_words, layout_words, written_words
+from tui.save_words import forecast_words, written_words
 from tui.widgets.attention import wrapped
 from tui.widgets.listing import ListRow
 from tui.widgets.panel import Span
@@ -77,7 +77,7 @@ def _row(lineage: Lineage, point: SavedPoint, sign: Glyphs) -> ListRow:
     at = f"{c.iteration:,}" if isinstance(c.iteration, int) else c.iteration
     mark = (f"  {sign.good} ", "good") if c.complete else (f"  {sign.failed} ", "error")
     loss = f"loss {number(point.loss)}" if point.loss is not None else ""
-    facts = f"  {cell(written_words(c), 11)}  {cell(loss, 11)}  {cell(size_words(c.size), 8, right=True)}  {layout_words(c)}"
+    facts = f"  {cell(written_words(c), 11)}  {cell(loss, 11)}  {cell(size_words(c.size), 8, right=True)}  {c.layout}"
     told = "newest" if c.tracked else ""
     verdict = (f"  {told}", "info") if c.complete else (f"  {c.reason}", "error")
     return ListRow(
