@@ -55,7 +55,9 @@ def point(
 ) -> SavedPoint:
     path = str(save / f"iter_{iteration:07d}")
     return SavedPoint(
-        Checkpoint(path, iteration, "torch", Layout(1, 1), 81_200_000_000, 1764493200.0 + iteration, tracked, reason),
+        Checkpoint(
+            path, iteration, "torch", Layout(1, 1), 81_200_000_000, 1764493200.0 + iteration, tracked, reason
+        ),
         loss,
         12.0,
     )
