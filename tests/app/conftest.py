@@ -1,14 +1,15 @@
-"""What all tests of screens share: a key press is over when what it leads to is there."""
+"""What all tests of screens share: a key press or a pause is over when its effects are there, however busy the machine is."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from waiting import at_rest
+from waiting import LIMIT, at_rest
 
-PRESS = Pilot.press
+PRESS, PAUSE, WAIT_FOR_SCREEN = Pilot.press, Pilot.pause, Pilot._wait_for_screen
 
 
 async def press(pilot: Pilot[Any], *keys: str) -> None:
@@ -17,7 +18,19 @@ async def press(pilot: Pilot[Any], *keys: str) -> None:
         await at_rest(pilot)
 
 
+async def pause(pilot: Pilot[Any], delay: float | None = None) -> None:
+    await (at_rest(pilot) if delay is None else PAUSE(pilot, delay))
+
+
+async def wait_for_screen(pilot: Pilot[Any], timeout: float = LIMIT) -> bool:
+    return await WAIT_FOR_SCREEN(pilot, timeout)
+
+
 @pytest.fixture(autouse=True)
-def a_press_takes_as_long_as_its_effects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual's own press looks at the CPU to tell whether the application is done, which a busy machine makes a guess."""
+def a_pilot_waits_for_effects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual's own pilot sleeps until the process uses little CPU time, for 20 ms to 1 s, and gives a screen up after 30 s."""
     monkeypatch.setattr(Pilot, "press", press)
+    monkeypatch.setattr(Pilot, "pause", pause)
+    monkeypatch.setattr(Pilot, "_wait_for_screen", wait_for_screen)
+    monkeypatch.setattr("textual.app.wait_for_idle", lambda *_: asyncio.sleep(0))
+    monkeypatch.setattr("textual.pilot.wait_for_idle", lambda *_: asyncio.sleep(0))

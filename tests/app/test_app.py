@@ -12,6 +12,7 @@ import click
 import pytest
 from fake_runs import FAILED, FINISHED, SERVER, TRAINING, WORKSPACE, listing, seen
 from textual import events
+from textual.command import CommandList
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
@@ -172,10 +173,10 @@ async def test_the_palette_knows_the_places() -> None:
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.press("ctrl+p")
         await pilot.press(*"Runs")
-        await pilot.pause(0.3)
+        found = app.screen.query_one(CommandList)
+        await until_seen(pilot, lambda: (best := found.highlighted_option) and "Runs" in str(best.prompt))
         await pilot.press("enter")
-        await pilot.pause()
-        assert app.current_mode == "runs"
+        await at(pilot, "runs")
 
 
 # Looks.

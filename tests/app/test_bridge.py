@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from textual.app import App
+from waiting import LIMIT, until_seen
 
 from tui.bridge import Bridge
-
-
-async def until(app: App[None], pause: Callable[..., object], met: Callable[[], bool]) -> None:
-    """Let the event loop run until `met`; a test that waits for ever fails by its own count."""
-    for _ in range(10_000):
-        if met():
-            return
-        await pause(0.01)  # type: ignore[misc]
-    raise AssertionError("it never came")
 
 
 def fed(source: queue.Queue[int | None]) -> Iterator[int]:
@@ -30,10 +22,10 @@ async def test_a_quiet_source_is_served_at_once():
     async with app.run_test() as pilot:
         bridge = Bridge(app, lambda: fed(source), got.append, interval=3600).start()
         source.put(1)
-        await until(app, pilot.pause, lambda: got == [1])  # long before the interval is over
+        await until_seen(pilot, lambda: got == [1])  # long before the interval is over
         bridge.close()
         source.put(None)
-        assert bridge.join(5)
+        assert bridge.join(LIMIT)
 
 
 async def test_a_flood_is_merged_and_nothing_is_lost():
@@ -42,8 +34,8 @@ async def test_a_flood_is_merged_and_nothing_is_lost():
         bridge = Bridge(
             app, lambda: iter([1] * 20_000), got.append, merge=lambda a, b: a + b, interval=0.05
         ).start()
-        await until(app, pilot.pause, lambda: sum(got) == 20_000)
-        assert bridge.join(5)
+        await until_seen(pilot, lambda: sum(got) == 20_000)
+        assert bridge.join(LIMIT)
     assert len(got) < 40
 
 
@@ -52,9 +44,9 @@ async def test_after_close_nothing_comes_and_the_thread_ends():
     async with app.run_test() as pilot:
         bridge = Bridge(app, lambda: fed(source), got.append, close_source=lambda: source.put(None)).start()
         source.put(1)
-        await until(app, pilot.pause, lambda: got == [1])
+        await until_seen(pilot, lambda: got == [1])
         bridge.close()
-        assert bridge.join(5)
+        assert bridge.join(LIMIT)
         source.put(2)
         await pilot.pause()
     assert got == [1]
@@ -68,7 +60,7 @@ async def test_a_failing_source_is_told_and_ends_nothing():
     app, failures = App[None](), list[str]()
     async with app.run_test() as pilot:
         Bridge(app, failing, lambda item: None, failed=lambda error: failures.append(str(error))).start()
-        await until(app, pilot.pause, lambda: bool(failures))
+        await until_seen(pilot, lambda: bool(failures))
         assert app.is_running
     assert "Input/output error" in failures[0]
 
@@ -77,7 +69,7 @@ async def test_an_application_that_is_gone_ends_the_thread():
     app, go = App[None](), threading.Event()
 
     def endless() -> Iterator[int]:
-        go.wait(5)
+        go.wait(LIMIT)
         while True:
             yield 1
 
@@ -85,4 +77,4 @@ async def test_an_application_that_is_gone_ends_the_thread():
         bridge = Bridge(app, endless, lambda item: None).start()
     bridge.close()
     go.set()
-    assert bridge.join(5)
+    assert bridge.join(LIMIT)

@@ -225,7 +225,7 @@ async def test_nothing_starts_before_its_command_was_seen(
     monkeypatch.setattr(launch_prospect, "resume_prospect", lambda *_: prospect(started))
     text = await confirmed("r", "escape", runs=(FAILED,), started=started)
     assert "mdk-tui resume [/x]" in text and "python -m backends.demo.train [/x]" in text and started == []
-    await confirmed("r", "enter", runs=(FAILED,), started=started)
+    await confirmed("r", "enter", runs=(FAILED,), started=opened)
     assert started == ["started"] and opened == ["2024-12-01/00-00-00"]
 
 

@@ -13,7 +13,7 @@ from fake_runs import listing
 from idx_files import write_dataset
 from textual.pilot import Pilot
 from textual.widgets import Input, Static, TextArea
-from waiting import LIMIT, until_seen
+from waiting import until_seen
 
 from backends.errors import UserError
 from backends.launch import outlook
@@ -81,14 +81,9 @@ class Launching:
 
 async def settled(pilot: Pilot[Any]) -> None:
     """Until what the choices mean has been worked out, with the GPUs."""
-    deadline = time.monotonic() + LIMIT
     screen = pilot.app.screen_stack[0] if not isinstance(pilot.app.screen, LaunchScreen) else pilot.app.screen
     assert isinstance(screen, LaunchScreen)
-    await pilot.pause()
-    while screen._answer is None:
-        assert time.monotonic() < deadline, "the outlook was not worked out within 20 s"
-        await pilot.pause(0.02)
-    await pilot.pause()
+    await until_seen(pilot, lambda: screen._answer is not None, "the outlook")
 
 
 async def choose(pilot: Pilot[Any], preset: str) -> None:

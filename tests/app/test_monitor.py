@@ -17,7 +17,7 @@ from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
-from waiting import until_seen
+from waiting import LIMIT, until_seen
 
 from backends.files import write_json
 from backends.inference.samples import Sample, append
@@ -365,7 +365,7 @@ async def test_leaving_the_screen_ends_its_threads(log: Callable[[str], Path], t
         bridges = list(app.monitor._bridges)
         app.pop_screen()
         await pilot.pause()
-        assert bridges and all(bridge.join(5) for bridge in bridges)
+        assert bridges and all(bridge.join(LIMIT) for bridge in bridges)
 
 
 async def test_plain_ascii_is_plain_ascii(log: Callable[[str], Path], tmp_path: Path):

@@ -14,6 +14,7 @@ from prompting import Prompting, at
 from text_server import TextServer, continuing, reply
 from textual.pilot import Pilot
 from textual.widgets import Input, Label, Static
+from waiting import LIMIT
 
 from backends.inference import history
 from backends.inference.history import Turn
@@ -74,7 +75,7 @@ async def test_hostile_answers_are_text(server: TextServer, tmp_path: Path) -> N
 async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServer, tmp_path: Path) -> None:
     go = threading.Event()
     answer = continuing(" late")
-    server.answer = lambda handler, body: (go.wait(10), answer(handler, body))[1]
+    server.answer = lambda handler, body: (go.wait(LIMIT), answer(handler, body))[1]
     it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.ask(pilot, "x")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from waiting import LIMIT
 
 from backends.demo.arguments import read_arguments
 from backends.demo.collective import Alone, Collective, Vector
@@ -107,9 +108,9 @@ class Threads:
 
     def _exchange(self, value: Any) -> list[Any]:
         self._table[self.rank] = value
-        self._barrier.wait(30)
+        self._barrier.wait(LIMIT)
         found = [self._table[rank] for rank in range(self.size)]
-        self._barrier.wait(30)
+        self._barrier.wait(LIMIT)
         return found
 
 

@@ -11,7 +11,7 @@ AGENT = Path(__file__).parents[2] / ".ci" / "test-nodes.sh"
 
 def agent(*words: str) -> str:
     done = subprocess.run(
-        ["bash", str(AGENT), *words], capture_output=True, text=True, timeout=120, check=False
+        ["bash", str(AGENT), *words], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -9,6 +9,7 @@ from typing import Any
 
 from fake_runs import SERVER, listing
 from textual.pilot import Pilot
+from waiting import until_seen
 
 from backends.runs.watching import SeenRun
 from backends.workspace import Workspace
@@ -50,11 +51,7 @@ class Prompting:
         return "".join(part.text for part in self.screen.query_one(name).render_line(0))
 
     async def until(self, pilot: Pilot[Any], true: Callable[[], bool]) -> None:
-        for _ in range(10_000):
-            if true():
-                return
-            await pilot.pause(0.01)
-        raise AssertionError(f"it never came; the turns: {self.text!r}, the server: {self.line('#server')!r}")
+        await until_seen(pilot, true)
 
     async def ask(self, pilot: Pilot[Any], prompt: str) -> None:
         await self.until(pilot, lambda: "ready" in self.line("#server"))

@@ -65,7 +65,7 @@ class Terminal:
             *words,
         ]
         done = subprocess.run(
-            argv, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=100
+            argv, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300
         )
         assert done.returncode == status, (words, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
@@ -135,7 +135,7 @@ def test_the_command_script_does_the_same_by_hand(terminal: Terminal) -> None:
     [folder] = run_folders(terminal.workspace)
     terminal.wait(folder.name, "phase", "finished")
     by_hand = subprocess.run(
-        ["sh", str(folder.command)], check=False, capture_output=True, text=True, timeout=60
+        ["sh", str(folder.command)], check=False, capture_output=True, text=True, timeout=300
     )
     assert by_hand.returncode == 0
     mine, theirs = ([line for line in text.splitlines() if "lm loss:" in line] for text in (by_hand.stdout, folder.log.read_text()))  # fmt: skip
@@ -225,7 +225,9 @@ def test_what_cannot_be_done_is_a_sentence(
 def test_without_numpy_the_demo_names_the_extra_to_install(terminal: Terminal) -> None:
     code = "import sys; sys.modules['autograd'] = None; from tui.cli import main; main()"
     argv = [sys.executable, "-c", code, "-w", str(terminal.workspace.root), "demo", "--headless"]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True, env=dict(os.environ), timeout=60)
+    done = subprocess.run(
+        argv, check=False, capture_output=True, text=True, env=dict(os.environ), timeout=300
+    )
     assert done.returncode == 1 and "pip install 'mdk-tui[demo]'" in done.stderr
 
 

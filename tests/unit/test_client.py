@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from text_server import TextServer, continuing, reply
+from waiting import LIMIT
 
 from backends.errors import UserError
 from backends.inference.exchange import Reply
@@ -141,7 +142,7 @@ def test_a_server_that_dies_before_it_answers(server: TextServer) -> None:
 
 def test_a_slow_server_is_waited_for_only_so_long(server: TextServer) -> None:
     never = threading.Event()
-    error = refused(server, lambda _handler, _body: never.wait(10) and None, wait=0.2)
+    error = refused(server, lambda _handler, _body: never.wait(LIMIT) and None, wait=0.2)
     never.set()
     assert "no answer within 0.2 s" in error.message and "one request at a time" in error.remedy
 

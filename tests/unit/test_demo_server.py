@@ -53,7 +53,7 @@ def server(saved: Path) -> Iterator[str]:
 
 def put(server: str, body: Any) -> httpx.Response:
     headers = {"Content-Type": "application/json"}
-    return httpx.put(f"{server}/api", content=json.dumps(body), headers=headers, timeout=120)
+    return httpx.put(f"{server}/api", content=json.dumps(body), headers=headers, timeout=300)
 
 
 def ask(server: str, **fields: Any) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def test_it_says_what_megatrons_server_says_and_ends_on_term(saved: Path) -> Non
         ask(address, prompts=["the\x1b[2J"], tokens_to_generate=1)
         put(address, {})
         process.terminate()
-        out, error = process.communicate(timeout=120)
+        out, error = process.communicate(timeout=300)
     assert process.returncode == 0 and error == ""
     assert (
         "request IP: 127.0.0.1\n" in out
@@ -311,7 +311,7 @@ def test_it_waits_for_the_first_checkpoint_and_follows_the_newest(saved: Path, t
         (folder / checkpoint.TRACKER).write_text("9")
         ask(address, prompts=["the "], tokens_to_generate=1, no_log=True)
         process.terminate()
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=300)
     assert f"successfully loaded checkpoint from {folder} [ t 0, p 0 ] at iteration 8" in out
     assert "WARNING: could not load the checkpoint" in out and "still answering from iteration 8" in out
 
@@ -320,7 +320,7 @@ def test_term_ends_the_waiting_too(tmp_path: Path) -> None:
     with serve("--load", tmp_path, "--wait-for-checkpoint", "60") as process:
         assert process.stdout is not None and process.stdout.readline()
         process.terminate()
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
     assert process.returncode == 0
 
 
@@ -329,7 +329,7 @@ def test_without_a_checkpoint_nothing_is_served(saved: Path, tmp_path: Path) -> 
     (tmp_path / "torn" / checkpoint.TRACKER).write_text("3")
     for folder, words in (("none", ("--wait-for-checkpoint", "0.1")), ("none", ()), ("torn", ())):
         with serve("--load", tmp_path / folder, *words) as process:
-            out, error = process.communicate(timeout=120)
+            out, error = process.communicate(timeout=300)
         assert process.returncode == 1 and "Running on" not in out
         assert (
             "there is no checkpoint to serve" if folder == "none" else "could not load the checkpoint"
@@ -340,6 +340,6 @@ def test_a_port_that_is_taken_is_one_sentence(saved: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serve("--load", saved, "--port", str(port)) as process:
-            _, error = process.communicate(timeout=120)
+            _, error = process.communicate(timeout=300)
     assert process.returncode == 1
     assert error == f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"

@@ -54,7 +54,7 @@ def start(*words: str | Path) -> subprocess.Popen[str]:
 
 def status_and_error(*words: str | Path) -> tuple[int, str]:
     with start(*words) as process:
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=300)
     return process.returncode, error
 
 
@@ -192,7 +192,7 @@ def test_without_a_checkpoint_it_warns_and_starts_from_random_or_exits(text: Pat
     assert "    will not load any checkpoints and will start from random\n" in warned
     assert losses(events(warned)) == losses(run("--data-path", text))
     with start("--data-path", text, "--load", folder, "--exit-on-missing-checkpoint") as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert ">> '--exit-on-missing-checkpoint' set ... exiting. <<" in out and "training ..." not in out
 
@@ -305,7 +305,7 @@ def test_a_signal_saves_and_exits_with_status_0_when_asked_to(text: Path, folder
     ) as process:
         first_iteration(process)
         os.kill(process.pid, number)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert out.splitlines()[-1].startswith("[exiting program after receiving SIGTERM.] datetime: ")
     iteration = checkpoint.tracked_iteration(folder)
@@ -317,7 +317,7 @@ def test_without_the_handler_term_ends_it_at_once(text: Path, folder: Path) -> N
     with start("--data-path", text, "--save", folder, "--train-iters", "100000") as process:
         first_iteration(process)
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == -signal.SIGTERM and not folder.exists()
 
 
@@ -422,7 +422,7 @@ def test_it_runs_where_only_the_demo_was_copied(tmp_path: Path, text: Path) -> N
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stdout.startswith(str(tmp_path)) and "[after training is done]" in done.stdout

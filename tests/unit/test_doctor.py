@@ -157,7 +157,7 @@ def test_a_bare_machine_is_checked_whole_in_the_steps_order(tmp_path: Path) -> N
 
 def test_questions_are_asked_at_the_same_time() -> None:
     """Each waits for the other: one after the other they would wait for ever."""
-    both = threading.Barrier(2, timeout=120)
+    both = threading.Barrier(2, timeout=300)
     assert sorted(in_parallel([both.wait, both.wait])) == [0, 1]
 
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from waiting import LIMIT
 
 from backends.errors import UserError
 from backends.launch.hostfile import (
@@ -186,7 +187,7 @@ def test_a_name_server_that_is_gone_holds_nobody() -> None:
 
     def look(name: str) -> str:
         if name == "lost":
-            gone.wait(20)
+            gone.wait(LIMIT)
         if name == "nobody":
             raise OSError("no such host")
         return f"10.0.0.{len(name)}"

@@ -42,7 +42,7 @@ def all_loaded_after(names: list[str]) -> set[str]:
         cwd=TOP,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert answer.returncode == 0, answer.stderr

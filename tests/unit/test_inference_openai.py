@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from text_server import MODELS, TextServer, continuing, events, piece, reply
+from waiting import LIMIT
 
 from backends.errors import UserError
 from backends.inference.connect import connect
@@ -286,6 +287,6 @@ def test_in_a_terminal_the_answer_appears_as_it_comes(tmp_path: Path) -> None:
                 seen += os.read(ours, 1000)
             assert not go.is_set()
             go.set()
-            assert asking.wait(30) == 0
+            assert asking.wait(LIMIT) == 0
         os.close(ours)
     assert b"The" in seen and b"\x1b[2J" not in seen

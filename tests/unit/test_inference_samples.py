@@ -21,6 +21,7 @@ from demo_runs import write_corpus
 from scripted_jobs import wait_for
 from textual.app import App, ComposeResult
 from textual.widgets import Static
+from waiting import until_seen
 
 from backends.errors import UserError
 from backends.files import hold_lock, write_json
@@ -230,7 +231,7 @@ def test_the_companion_as_the_supervisor_starts_it(workspace: Workspace, trained
     workspace.settings.write_text('[samples]\nprompts = ["the cat"]\ntokens = 3\n')
     folder.write_state(RunState(phase="finished"))
     words = [sys.executable, "-m", SAMPLER, str(folder.path), str(workspace.root)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     (sample,) = read(folder.path)
     assert (sample.iteration, sample.prompt) == (8, "the cat") and sample.continuation
@@ -240,7 +241,7 @@ def test_only_one_companion_samples_a_run(workspace: Workspace, tmp_path: Path) 
     folder, _ = run_of(workspace, tmp_path / "ck")
     assert hold_lock(folder.path / "samples.lock")
     words = [sys.executable, "-m", SAMPLER, str(folder.path), str(workspace.root)]
-    assert subprocess.run(words, timeout=60, check=False).returncode == 0
+    assert subprocess.run(words, timeout=300, check=False).returncode == 0
     assert read(folder.path) == []
 
 
@@ -305,11 +306,7 @@ async def test_the_screen_follows_the_file_and_turns_to_the_next_prompt(tmp_path
     async with app.run_test(size=(80, 24)) as pilot:
 
         async def until(words: str) -> None:
-            for _ in range(10_000):
-                if words in str(app.screen.query_one(Static).render()):
-                    return
-                await pilot.pause(0.01)
-            raise AssertionError(words)
+            await until_seen(pilot, lambda: words in str(app.screen.query_one(Static).render()), words)
 
         await until(f"a {hostile}")
         await pilot.press("right")

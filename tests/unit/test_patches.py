@@ -93,7 +93,7 @@ def patch(folder: Path, name: str, *options: str) -> subprocess.CompletedProcess
         "-i",
         str(resource_folder("patches") / f"{name}.patch"),
     ]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -126,10 +126,10 @@ def test_a_patch_applies_as_the_tutorial_does_it(name: str, megatron: Path) -> N
         cwd=megatron,
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     if name.endswith("_7b_mpi"):
-        subprocess.run(["bash", "-n", TARGETS[name]], cwd=megatron, check=True, timeout=120)
+        subprocess.run(["bash", "-n", TARGETS[name]], cwd=megatron, check=True, timeout=300)
     else:
         compile((megatron / TARGETS[name]).read_text(encoding="utf-8"), TARGETS[name], "exec")
 
@@ -142,11 +142,11 @@ def test_the_tokenizer_patch_equals_the_commit(megatron: Path) -> None:
         pytest.skip(f"the clone in {CLONE} does not hold commit {commit}")
     target = megatron / TARGETS["server_tokenizer"]
     subprocess.run(
-        ["patch", "-p1"], cwd=megatron, input=shown.stdout, check=True, capture_output=True, timeout=120
+        ["patch", "-p1"], cwd=megatron, input=shown.stdout, check=True, capture_output=True, timeout=300
     )
     cherry_picked = target.read_bytes()
     subprocess.run(
-        ["patch", "-p1", "-R"], cwd=megatron, input=shown.stdout, check=True, capture_output=True, timeout=120
+        ["patch", "-p1", "-R"], cwd=megatron, input=shown.stdout, check=True, capture_output=True, timeout=300
     )
     assert patch(megatron, "server_tokenizer").returncode == 0
     assert target.read_bytes() == cherry_picked
@@ -174,7 +174,7 @@ class Script:
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*arguments), cwd=self.folder, env=self.environment(rank, **more),
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
     def record(self, rank: int = 1) -> dict[str, object]:
@@ -397,7 +397,7 @@ def test_usr1_to_the_whole_group_becomes_term_for_python(train: Script, end: int
     assert job.stdout.readline() == "ready\n"
     os.killpg(job.pid, signal.SIGUSR1)
     os.killpg(job.pid, signal.SIGUSR1)
-    assert job.communicate(timeout=120)[0] == "saved\n"
+    assert job.communicate(timeout=300)[0] == "saved\n"
     assert job.returncode == end
     assert train.record()["usr1_ignored"] is True
 
@@ -423,7 +423,7 @@ def test_however_often_the_stop_arrives_python_hears_of_it_once(
             for _ in range(gaps.choice([2, 2, 3, 8])):
                 os.killpg(job.pid, signal.SIGUSR1)
                 time.sleep(gaps.choice([0, 0, 1e-5, 1e-4, 3e-4, 1e-3]))
-        assert job.communicate(timeout=120)[0] == "saved\n"
+        assert job.communicate(timeout=300)[0] == "saved\n"
         assert job.returncode == 7
 
 
@@ -491,5 +491,5 @@ def test_a_stopped_server_has_not_failed(serve: Script, tmp_path: Path) -> None:
     assert job.stdout
     assert job.stdout.readline() == "ready\n"
     os.killpg(job.pid, signal.SIGUSR1)
-    job.communicate(timeout=120)
+    job.communicate(timeout=300)
     assert job.returncode == 0

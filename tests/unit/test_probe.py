@@ -172,7 +172,7 @@ def test_sh_and_python_see_the_same(tmp_path: Path, size: int) -> None:
     for environment in ({"PATH": os.environ["PATH"]}, without_python(tmp_path / "bin")):
         done = subprocess.run(
             words(image, tmp_path, tmp_path / "nothing"),
-            env=environment, capture_output=True, text=True, timeout=120, check=False,
+            env=environment, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert ("mdk-say end" in done.stdout) == (environment["PATH"] == str(tmp_path / "bin"))
         report = read_report(done.stdout.splitlines())

@@ -74,7 +74,7 @@ def test_every_build_argument_has_a_default_and_is_used(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_shell_sections_can_be_parsed(name: str) -> None:
     for title in re.findall(r"^%(post|setup|environment|test)$", text(name), re.M):
-        subprocess.run(["bash", "-n"], input=section(name, title), text=True, check=True, timeout=120)
+        subprocess.run(["bash", "-n"], input=section(name, title), text=True, check=True, timeout=300)
 
 
 def stand_in(folder: Path, name: str, body: str) -> None:
@@ -103,7 +103,7 @@ def run_post(folder: Path, tools: Path) -> subprocess.CompletedProcess[bytes]:
     script = section("pytorch.def", "post").replace("/opt/openmpi", str(folder / "prefix"))
     return subprocess.run(
         ["sh", "-c", script], env={"PATH": f"{tools}:/usr/bin:/bin"},
-        check=False, capture_output=True, timeout=120,
+        check=False, capture_output=True, timeout=300,
     )  # fmt: skip
 
 

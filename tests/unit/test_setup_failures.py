@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fake_setup import FakePrograms, fake_site, says
+from scripted_jobs import wait_for
 
 from backends import programs
 from backends.errors import UserError
@@ -45,7 +46,7 @@ ENVIRONMENT = {
 
 def git(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+        ["git", *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -290,7 +291,7 @@ def test_the_whole_check_prints_progress_and_every_bad_line(tmp_path: Path) -> N
     data_site(tmp_path, b'{"text": "a"}\n' * 1000 + b"bad\n")
     done = subprocess.run(
         [sys.executable, "-m", "backends.setup.jsonl", str(tmp_path / "mine.jsonl")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 1 and "checked 14000 of 14004 bytes, 1000 documents" in done.stdout
     assert "line 1001 is not JSON" in done.stdout and "1,000 documents, 0 empty, 1 bad lines" in done.stdout
@@ -370,7 +371,7 @@ def test_a_file_that_holds_half_of_a_patch_has_drifted(tmp_path: Path) -> None:
     hunks = patch_file(MLFLOW).read_text().split("\n@@")
     half = tmp_path / "half.patch"
     half.write_text("\n@@".join(hunks[:2]) + "\n")
-    subprocess.run(["patch", "-s", "-l", str(target), str(half)], check=True, timeout=120)
+    subprocess.run(["patch", "-s", "-l", str(target), str(half)], check=True, timeout=300)
     edited = target.read_text()
     assert state(here, MLFLOW) == "drifted"
     with pytest.raises(UserError, match="was edited"):
@@ -384,8 +385,5 @@ def test_a_file_that_holds_half_of_a_patch_has_drifted(tmp_path: Path) -> None:
 def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
     folder = job_folder(Workspace(tmp_path), "image")
     start_job(folder, [Action("build", ("no-such-singularity", "build"), tmp_path)], ENVIRONMENT)
-    deadline = time.monotonic() + 30
-    while (found := folder.state()) is None or found.phase == "running":
-        assert time.monotonic() < deadline, "the job does not end"
-        time.sleep(0.02)
+    found = wait_for(lambda: state if (state := folder.state()) and state.phase != "running" else None)
     assert found.phase == "failed" and "no-such-singularity: No such file" in found.message

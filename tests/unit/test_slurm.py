@@ -218,7 +218,7 @@ class Batch:
 
 def ended(process: subprocess.Popen[str], number: int) -> str:
     process.send_signal(number)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=300)
     return out
 
 
@@ -265,7 +265,7 @@ def test_a_signal_before_the_ranks_are_started_reaches_them(tmp_path: Path) -> N
     process = batch.start(ready=batch.said)
     process.send_signal(signal.SIGTERM)
     (tmp_path / "slow-controller").unlink()
-    process.communicate(timeout=120)
+    process.communicate(timeout=300)
     assert (batch.exit_file() or {})["exit_code"] in (3, 143), "by its trap, or before it had one"
 
 
@@ -277,7 +277,7 @@ def test_a_stop_that_is_still_saving_at_the_time_limit_is_not_requeued(tmp_path:
     until((tmp_path / "saving").exists, "the ranks' answer")
     process.send_signal(signal.SIGUSR2)
     (tmp_path / "slow").unlink()
-    assert "saved" in process.communicate(timeout=120)[0]
+    assert "saved" in process.communicate(timeout=300)[0]
     assert "requeue" not in batch.said.read_text() and (batch.exit_file() or {})["exit_code"] == 0
 
 
@@ -290,7 +290,7 @@ def test_a_requeued_job_never_begins_anew_over_its_checkpoints(tmp_path: Path, t
         (tmp_path / "save/latest_checkpointed_iteration.txt").write_bytes(tracker)
     words = [BASH, str(tmp_path / "job.sh"), str(tmp_path)]
     done = subprocess.run(
-        words, env=batch.environment, capture_output=True, text=True, timeout=120, check=False
+        words, env=batch.environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 1 and "would begin anew" in done.stderr and not batch.ready.exists()
     assert (batch.exit_file() or {})["exit_code"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from waiting import LIMIT
 from backends.telemetry.collector import Collector, Patience
 from backends.telemetry.wire import decode_line
 
-HASTY = Patience(quiet=0.1, limit=6.0, pause=0.1, longest_pause=0.2, gone=30, host=0.05)
+HASTY = Patience(quiet=0.1, limit=6.0, pause=0.1, longest_pause=0.2, gone=LIMIT, host=0.05)
+PATIENT = dataclasses.replace(HASTY, quiet=LIMIT, limit=LIMIT)  # for a probe that may start slowly
 ANSWER = 'import json, os, time\nsay = lambda v: print(json.dumps(v), flush=True)\nsay({"gpus": [{"index": 0, "sm_clock": os.getpid()}]})\n'
 HANG = ANSWER + "time.sleep(60)"
 
@@ -34,8 +36,8 @@ def collectors() -> Iterator[list[Collector]]:
 
 @pytest.fixture
 def collect(collectors: list[Collector]):
-    def make(program: str, **options: float) -> Collector:
-        collector = Collector(0.05, command=(sys.executable, "-c", program), patience=HASTY, **options)  # type: ignore[arg-type]
+    def make(program: str, patience: Patience = HASTY) -> Collector:
+        collector = Collector(0.05, command=(sys.executable, "-c", program), patience=patience)
         collectors.append(collector)
         return collector
 
@@ -60,12 +62,18 @@ def pid_of(collector: Collector) -> int:
     raise AssertionError("the collector ended")
 
 
+def wait_for_end(pid: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(LIMIT)
+
+
 def test_readings_of_the_probe_and_of_the_host_come_together(collect):
+    began = time.time()
     snapshot = next(each for each in collect(ANSWER + "time.sleep(60)").snapshots() if each.gpus)
     assert snapshot.gpus[0].index == 0
     assert snapshot.gpu_note is None
     assert snapshot.host.memory_total > 0
-    assert abs(snapshot.time - time.time()) < 10
+    assert began <= snapshot.time <= time.time()
 
 
 def test_a_probe_that_hangs_is_said_then_replaced_and_never_waited_for(collect):
@@ -83,7 +91,7 @@ def test_a_probe_that_ignores_every_polite_signal_is_killed_all_the_same(collect
     collector = collect(ignoring + HANG)
     pid = pid_of(collector)
     collector.close()
-    assert not psutil.pid_exists(pid)
+    wait_for_end(pid)
 
 
 def test_a_probe_that_dies_is_started_again(collect):
@@ -121,7 +129,7 @@ def test_a_line_without_end_is_not_kept_in_memory(collect):
 def test_without_a_gpu_it_says_so_and_does_not_ask_again_and_again(collect, tmp_path: Path):
     starts = tmp_path / "starts"
     program = f'open({str(starts)!r}, "a").write("x")\nimport json\nprint(json.dumps({{"note": "no GPU here", "gone": True}}))'
-    collector = collect(program)
+    collector = collect(program, PATIENT)
     notes = [collector.next().gpu_note for _ in range(8)]
     assert notes == ["no GPU here"] * 8
     assert starts.read_text() == "x"
@@ -141,10 +149,10 @@ def test_close_ends_a_wait_in_another_thread_and_the_child(collect):
     reader = threading.Thread(target=lambda: rest.extend(collector.snapshots()))
     reader.start()
     collector.close()
-    reader.join(5)
+    reader.join(LIMIT)
     assert not reader.is_alive()
     assert collector.next() is None
-    assert not psutil.pid_exists(pid)
+    wait_for_end(pid)
     collector.close()
 
 
@@ -161,7 +169,7 @@ def recorded_driver(tmp_path: Path, logs: Path) -> dict[str, str]:
 
 def python(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, *arguments)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_once_prints_one_snapshot_of_the_node(recorded_driver: dict[str, str]):
@@ -183,6 +191,4 @@ def test_the_probe_does_not_outlive_its_reader(recorded_driver: dict[str, str]):
     )
     answer = python("-c", reader, environment=recorded_driver)
     assert answer.returncode == -signal.SIGKILL, answer.stderr
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(answer.stdout)).wait(10)
-    assert not psutil.pid_exists(int(answer.stdout))
+    wait_for_end(int(answer.stdout))

@@ -14,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import LIMIT
 
 from backends.resources import resource_folder
 
@@ -199,7 +200,7 @@ def test_a_dead_server_does_not_hold_up_training(mlflow: FakeMlflow, monkeypatch
     answered = threading.Event()
 
     def wait_for_it(**_: object) -> None:
-        answered.wait(20)
+        answered.wait(LIMIT)
 
     monkeypatch.setattr(mlflow, "start_run", wait_for_it)
     job = Job(0, [])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
+
+from waiting import LIMIT
 
 Answer: TypeAlias = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
 MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "vllm"}]}
@@ -51,7 +54,7 @@ def events(*data: Any, tear: bool = False, pause: threading.Event | None = None)
         handler.end_headers()
         for at, item in enumerate(data):
             if pause is not None and at == len(data) - 1:
-                pause.wait(10)
+                pause.wait(LIMIT)
             content = f"data: {item if isinstance(item, str) else json.dumps(item)}\n\n".encode()
             handler.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
             handler.wfile.flush()
@@ -65,6 +68,16 @@ def piece(text: str, logprob: float = -0.5, finish: str | None = None) -> dict[s
     """One piece of a streamed completion of OpenAI's kind."""
     logprobs = {"tokens": [text], "token_logprobs": [logprob], "top_logprobs": [{text: logprob, "?": -3.0}]}
     return {"choices": [{"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}]}
+
+
+class _QuietServer(ThreadingHTTPServer):
+    """A client that leaves before the answer is complete is part of the tests: no traceback."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class TextServer:
@@ -114,8 +127,7 @@ class TextServer:
             def log_message(self, format: str, *args: Any) -> None:
                 """Tests have nothing to log."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _QuietServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 

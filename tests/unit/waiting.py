@@ -21,12 +21,12 @@ def until(holds: Callable[[], object], what: str = "it", limit: float = LIMIT) -
 
 
 async def until_seen(pilot: Pilot[Any], holds: Callable[[], object], what: str = "it") -> None:
-    """Until it holds of a screen at rest. A key press alone waits for nothing when other processes have the CPU: Textual
-    then takes its screen for idle."""
+    """Until it holds, and the screen is at rest again: a screen that was just pushed has no widgets yet."""
     deadline = time.monotonic() + LIMIT
     while not holds():
         assert time.monotonic() < deadline, f"not within {LIMIT:g} s: {what}, in {pilot.app.screen}"
         await pilot.pause(0.01)
+    await at_rest(pilot)
 
 
 async def until_so(holds: Callable[[], object], what: str = "it") -> None:
