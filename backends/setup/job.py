@@ -108,8 +108,9 @@ def refuse_second(folder: JobFolder) -> None:
 
 
 def remains(state: JobState) -> list[Process]:
-    """Processes of a job that are still there; only this machine's can be seen."""
-    return job_processes(state.process if state.detached else None, state.mark) if state.here else []
+    """Processes of a job that are still there, but for this one; only this machine's can be seen."""
+    found = job_processes(state.process if state.detached else None, state.mark) if state.here else []
+    return [process for process in found if process.pid != os.getpid()]
 
 
 def start_job(folder: JobFolder, actions: Sequence[Action], environment: Mapping[str, str]) -> None:
@@ -165,6 +166,7 @@ def perform(
             ended(phase="failed", message=error.message, remedy=error.remedy)
             raise
         except (KeyboardInterrupt, SystemExit):
+            _kill(state, CANCEL_LIMIT)  # a command that began in the very moment of the signal
             ended(phase="cancelled")
             raise
         ended(phase="finished")
