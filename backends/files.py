@@ -13,9 +13,12 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from backends.errors import UserError
+from backends.text import clean_line
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -56,6 +59,17 @@ def read_regular(path: Path, limit: int = -1) -> bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
         return file.read(limit)
+
+
+@contextlib.contextmanager
+def named_errors(
+    path: Path | str, deed: str = "read", remedy: str = "Check its permissions."
+) -> Generator[None, None, None]:
+    """Turns an OSError into a UserError: "PATH cannot be read: Permission denied." """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{clean_line(str(path))} cannot be {deed}: {error.strerror}.", remedy) from None
 
 
 def as_seconds(value: object) -> float | None:

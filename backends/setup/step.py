@@ -6,6 +6,7 @@ word and then run word for word, in the foreground by `mdk-tui setup` or as a jo
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from backends.errors import UserError
 from backends.launch.image import find_singularity, workspace_image
-from backends.programs import Programs
-from backends.settings import Settings
+from backends.programs import Programs, RealPrograms
+from backends.settings import Settings, read_settings
 from backends.workspace import Workspace
 
 NO_SINGULARITY = "There is no singularity, neither in PATH nor in /opt/singularity/bin."
@@ -126,6 +127,11 @@ class Site:
         if not clone.is_dir():
             raise UserError(f"{clone} is not there yet.", "Do the step megatron first.")
         return clone
+
+
+def site_of(workspace: Workspace, choices: Choices = Choices()) -> Site:
+    """This machine. Raises UserError for settings that cannot be read."""
+    return Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ), choices)
 
 
 class Step(Protocol):

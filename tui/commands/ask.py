@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,38 +17,30 @@ from backends.inference.request import Completion, HalfAnswerError, Request, Tex
 from backends.inference.servers import clients
 from backends.text import clean, clean_line
 from backends.workspace import Workspace
-from tui.commands.prompt_options import URLS, sampling, sampling_options
+from tui.commands.options import PATH, json_option
+from tui.commands.prompt_options import URLS, sampling_options
 
 
 @click.command()
 @click.argument("prompts", nargs=-1, metavar='["PROMPT" …]')
-@click.option(
-    "--file",
-    type=click.Path(path_type=Path),
-    help="Prompts, one a line, or .jsonl with a prompt or text each.",
-)
+@click.option("--file", type=PATH, help="Prompts, one a line, or .jsonl with a prompt or text each.")
 @URLS
 @sampling_options
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="One object a prompt: text, continuation, tokens, logprobs, seconds.",
-)
+@json_option("One object a prompt: text, continuation, tokens, logprobs, seconds.")
 @click.pass_obj
 def command(
     workspace: Workspace,
     prompts: tuple[str, ...],
     file: Path | None,
     urls: tuple[str, ...],
+    request: Request,
     as_json: bool,
-    **how: Any,
 ) -> int:
     """Complete each PROMPT (none, or "-": standard input) and print prompt and continuation.
 
     In a terminal the answer appears as it comes, where the server streams. Several servers answer one after the other.
     """
-    request = replace(sampling(**how), logprobs=as_json)
+    request = replace(request, logprobs=as_json)
     asked = [*read_prompts(file)] if file else []
     asked += [_standard_input() if prompt == "-" else prompt for prompt in prompts]
     asked = asked or [_standard_input()]

@@ -14,13 +14,14 @@ from backends.runs.planning import writers_of
 from backends.text import clean_line
 from backends.ticks import size_words
 from backends.workspace import Workspace
+from tui.commands.options import ATTENTION, CHECK, PATH, json_option
 from tui.save_words import forecast_words, written_words
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="A list of objects.")
-@click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
+@click.argument("folder", metavar="DIR", type=PATH)
+@json_option("A list of objects.")
+@CHECK
 @click.pass_obj
 def command(workspace: Workspace, folder: Path, as_json: bool, check: bool) -> int:
     """The checkpoints in DIR (a save folder, or a base with dated folders): format, layout, size, complete or why not.
@@ -38,7 +39,7 @@ def command(workspace: Workspace, folder: Path, as_json: bool, check: bool) -> i
             _print(lineage)
     troubled = any(lineage.trouble for lineage in found) or any(not p.checkpoint.complete for p in points)
     short = any(lineage.forecast and lineage.forecast.next_fits is False for lineage in found)
-    return 3 if check and (troubled or short) else 0
+    return ATTENTION if check and (troubled or short) else 0
 
 
 def existing_saves(folder: Path) -> list[Path]:

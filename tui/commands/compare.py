@@ -9,23 +9,21 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.files import write_atomic
+from backends.files import named_errors, write_atomic
 from backends.megatron.record import Record
 from backends.megatron.summary import read_log
 from backends.runs.comparison_export import comparison_json, comparison_svg, write_csv
 from backends.runs.side_by_side import LOSS, Subject, subjects
-from backends.text import clean_line
 from backends.tracking.event_follower import EventFollower
 from backends.tracking.event_paths import is_event_path
 from backends.workspace import Workspace
+from tui.commands.options import json_option
 
 
 @click.command()
 @click.argument("names", metavar="A B …", nargs=-1, required=True)
 @click.option("--metric", default=LOSS, show_default=True, help="What the curves show.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Figures, differing arguments and thinned curves as one object."
-)
+@json_option("Figures, differing arguments and thinned curves as one object.")
 @click.option("--csv", "as_csv", is_flag=True, help="Every value, a row an iteration line.")
 @click.option("--svg", metavar="FILE", help="Write the curves as a picture.")
 @click.option("--log", "logarithmic", is_flag=True, help="A logarithmic y axis in the picture.")
@@ -54,12 +52,8 @@ def command(
     records = [read(subject) for subject in found]
     if svg:
         picture = comparison_svg(found, records, metric, log=logarithmic)
-        try:
+        with named_errors(svg, "written", "Name another file."):
             write_atomic(Path(svg).expanduser(), picture)
-        except OSError as error:
-            raise UserError(
-                f"{clean_line(svg)} cannot be written: {error.strerror}.", "Name another file."
-            ) from None
     if as_json:
         click.echo(json.dumps(comparison_json(found, records, metric)))
     if as_csv:
@@ -67,8 +61,9 @@ def command(
 
 
 def read(subject: Subject) -> Record:
-    """What a log, or an event file, says in all. Raises UserError."""
-    return read_events(subject.log) if is_event_path(subject.log) else read_log(subject.log)
+    """All that a log, or an event file, says. Raises UserError."""
+    with named_errors(subject.log):
+        return read_events(subject.log) if is_event_path(subject.log) else read_log(subject.log)
 
 
 def read_events(path: Path) -> Record:

@@ -9,17 +9,19 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
+from backends.files import named_errors
 from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
 from backends.setup.jsonl import check_corpus
 from backends.setup.jsonl import preview as preview_of
 from backends.text import clean, clean_line
+from tui.commands.options import ATTENTION, PATH, json_option
 
 SAMPLE = 1000  # lines
 
 
 @click.command()
-@click.argument("prefix", metavar="PREFIX|FILE.jsonl", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.argument("prefix", metavar="PREFIX|FILE.jsonl", type=PATH)
+@json_option("One JSON object.")
 @click.option("--check", is_flag=True, help="Exit 3 when the data set is not complete, or a line is bad.")
 @click.option("--key", default="text", show_default=True, help="Of a .jsonl: where a document's text is.")
 @click.option("--whole", is_flag=True, help="Of a .jsonl: read all of it, not a sample.")
@@ -47,21 +49,17 @@ def command(prefix: Path, as_json: bool, check: bool, key: str, whole: bool, pre
             click.echo(f"{name:<12}{'unknown' if value is None else f'{value:,}'}")
         click.echo(f"{'dtype':<12}{found.dtype or 'unknown'}")
         click.echo(f"{'complete':<12}{'yes' if found.complete else f'no: {found.reason}'}")
-    return 3 if check and not found.complete else 0
+    return ATTENTION if check and not found.complete else 0
 
 
 def _corpus(path: Path, key: str, sample: int | None, documents: int, as_json: bool, check: bool) -> int:
-    try:
+    with named_errors(path):
         found = check_corpus(path, key, sample)
         texts = preview_of(path, key, documents)
-    except OSError as error:
-        raise UserError(
-            f"{clean_line(str(path))} cannot be read: {error.strerror}.", "Check its permissions."
-        ) from None
     if as_json:
         about = {**asdict(found), "estimated_documents": found.estimated_documents, "preview": texts}
         click.echo(json.dumps(about))
-        return 3 if check and found.bad_count else 0
+        return ATTENTION if check and found.bad_count else 0
     number = found.estimated_documents
     rows = {
         "file": clean_line(str(path)),
@@ -76,4 +74,4 @@ def _corpus(path: Path, key: str, sample: int | None, documents: int, as_json: b
         click.echo(clean_line(bad.words))
     for at, text in enumerate(texts, 1):
         click.echo(f"\ndocument {at}\n{clean(text)}")
-    return 3 if check and found.bad_count else 0
+    return ATTENTION if check and found.bad_count else 0

@@ -23,7 +23,8 @@ from backends.runs.plan import RunPlan
 from backends.ticks import duration
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
-from tui.commands.run_text import MEGATRON_ARGUMENTS, print_problems
+from tui.commands.options import MEGATRON_ARGUMENTS, PATH, json_option
+from tui.commands.run_text import print_problems
 
 GIB = 2**30
 
@@ -46,9 +47,9 @@ GIB = 2**30
     type=click.Choice(list(PEAKS), case_sensitive=False),
     help="Which GPU, for an assumed throughput (default: H100).",
 )
-@click.option("--data", type=click.Path(path_type=Path), metavar="PREFIX", help="Data to count epochs of.")
+@click.option("--data", type=PATH, metavar="PREFIX", help="Data to count epochs of.")
 @acceleration_options
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@json_option("One object.")
 @MEGATRON_ARGUMENTS
 @click.pass_obj
 def command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import cast
@@ -23,10 +23,24 @@ from backends.runs.resuming import loading
 from backends.tracking.choice import chosen_environment
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
+from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, grouped, json_option
 from tui.commands.placement_options import placement_options
 from tui.commands.probe import check_nodes
 from tui.commands.resume_text import go_on
-from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, print_dry_run
+from tui.commands.run_text import launch, print_dry_run
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """`save` is the base of the dated folder; `mlflow` an address, "off", or "" for what the settings say."""
+
+    save: Path | None
+    load: Path | None
+    probe: bool
+    mlflow: str
+    edit: bool
+    dry_run: bool
+    as_json: bool
 
 
 @click.command()
@@ -36,24 +50,21 @@ from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, print_dry_run
 @click.option("--trainer", type=click.Choice(TRAINERS[:2]), help="What trains (default: the preset's own).")
 @placement_options
 @acceleration_options
-@click.option(
-    "--save", "base", type=click.Path(path_type=Path), help="Checkpoints go to a dated folder below BASE."
+@grouped(
+    "options",
+    LaunchOptions,
+    click.option("--save", type=PATH, help="Checkpoints go to a dated folder below BASE."),
+    click.option("--load", type=PATH, help="Begin with this checkpoint: a save folder, its base, or iter_N."),
+    click.option(
+        "--probe", is_flag=True, help="Ask every node first; start nothing where one would stop it."
+    ),
+    click.option(
+        "--mlflow", default="", metavar="URL|off", help="Where this run is tracked (default: as set)."
+    ),
+    click.option("--edit", is_flag=True, help="Change the command in your editor before it is started."),
+    DRY_RUN,
+    json_option("One object."),
 )
-@click.option(
-    "--load",
-    type=click.Path(path_type=Path),
-    help="Begin with this checkpoint: a save folder, its base, or iter_N.",
-)
-@click.option(
-    "--probe",
-    "probe_first",
-    is_flag=True,
-    help="Ask every node first; start nothing where one would stop it.",
-)
-@click.option("--mlflow", default="", metavar="URL|off", help="Where this run is tracked (default: as set).")
-@click.option("--edit", is_flag=True, help="Change the command in your editor before it is started.")
-@click.option("--dry-run", is_flag=True, help="Only print the command.")
-@click.option("--json", "as_json", is_flag=True, help="One object.")
 @MEGATRON_ARGUMENTS
 @click.pass_obj
 def command(
@@ -62,13 +73,7 @@ def command(
     trainer: str | None,
     wish: Placement,
     accelerate: Accelerate,
-    base: Path | None,
-    load: Path | None,
-    probe_first: bool,
-    mlflow: str,
-    edit: bool,
-    dry_run: bool,
-    as_json: bool,
+    options: LaunchOptions,
     arguments: tuple[str, ...],
 ) -> int:
     """Start a training run that goes on when this terminal is closed."""
@@ -78,30 +83,26 @@ def command(
         chosen,
         accelerate(preset.arguments),
         arguments,
-        new_save_folder(base or workspace.checkpoints, datetime.now()),
+        new_save_folder(options.save or workspace.checkpoints, datetime.now()),
         preset=preset.name,
         title=preset.title,
         launcher=wish.launcher or default_launcher(chosen),
     )
     gpus = read_gpus() if (chosen, plan.launcher) == ("megatron", "mpirun") else None
     plan = placed(plan, workspace, wish, present=len(gpus or ()), usual=preset.gpus)
-    plan = dataclasses.replace(plan, environment={**plan.environment, **chosen_environment(mlflow)})
-    if load is not None:
-        go_on(
-            loading(workspace, with_master_port(plan, workspace), load),
-            workspace,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
+    plan = replace(plan, environment={**plan.environment, **chosen_environment(options.mlflow)})
+    if options.load is not None:
+        found = loading(workspace, with_master_port(plan, workspace), options.load)
+        go_on(found, workspace, dry_run=options.dry_run, as_json=options.as_json)
         return 0
-    if edit:
+    if options.edit:
         plan = _edited(plan, workspace)
-    if dry_run:
-        print_dry_run(plan, workspace, as_json=as_json, gpus=gpus)
-    else:
-        if probe_first:
-            plan = check_nodes(plan, workspace)
-        launch(plan, workspace, as_json=as_json, gpus=gpus)
+    if options.dry_run:
+        print_dry_run(plan, workspace, as_json=options.as_json, gpus=gpus)
+        return 0
+    if options.probe:
+        plan = check_nodes(plan, workspace)
+    launch(plan, workspace, as_json=options.as_json, gpus=gpus)
     return 0
 
 
@@ -109,10 +110,10 @@ def _edited(plan: RunPlan, workspace: Workspace) -> RunPlan:
     """The plan with its command as the user's editor leaves it. Raises UserError when it is left without saving."""
     outlook = look_ahead(plan, workspace)
     problems = [f"# {problem.severity}: {problem.message} {problem.remedy}" for problem in outlook.problems]
-    head = "# What is saved here runs, word for word; without saving nothing is started."
+    head = "# Saving this file starts the run with this command; leaving without saving starts nothing."
     text = click.edit("\n".join([head, *problems, editable(outlook.command)]), extension=".sh")
     if text is None:
         raise UserError(
             "The command was not saved, so nothing was started.", "Save it in the editor to start it."
         )
-    return edited(dataclasses.replace(plan, environment=outlook.plan.environment), workspace, text)
+    return edited(replace(plan, environment=outlook.plan.environment), workspace, text)

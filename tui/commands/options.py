@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
 
+from backends.errors import UserError
+
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+PATH = click.Path(path_type=Path)
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print the command.")
+CHECK = click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
+ATTENTION = 3  # exit status with --check
+
+# Behind the `--` they would be passed on, and what was only to be shown would start.
+NOT_MEGATRONS = frozenset(
+    ("--dry-run", "--json", "--preset", "--trainer", "--launcher", "--gpus", "--hostfile")
+)
 
 
 def json_option(says: str) -> Decorator:
@@ -40,3 +52,31 @@ def grouped(name: str, make: Callable[..., Any], *options: Decorator) -> Decorat
 def _parameters(function: Callable[..., Any]) -> list[click.Parameter]:
     """What click's decorators have noted at `function` so far."""
     return getattr(function, "__click_params__", [])
+
+
+def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:
+    """What follows `--`. Raises click.UsageError for a stray word and for an option of mdk-tui."""
+    if words and not words[0].startswith("--"):
+        raise click.UsageError(f"{words[0]!r} is no option. Megatron's arguments follow a `--`.")
+    if ours := [word for word in words if word.partition("=")[0] in NOT_MEGATRONS]:
+        raise click.UsageError(f"{ours[0]} is no argument of Megatron-LM: write it before the `--`.")
+    return tuple(words)
+
+
+MEGATRON_ARGUMENTS = click.argument(
+    "arguments",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[-- MEGATRON ARGUMENTS]",
+    callback=lambda context, parameter, words: megatron_arguments(words),
+)
+
+
+def ask(question: str, *, nothing: str, remedy: str) -> None:
+    """Returns when the user agrees; a no ends the program.
+
+    Raises UserError where there is no terminal to ask on; `nothing` is what was not done, as in "Nothing was removed".
+    """
+    if not sys.stdin.isatty():
+        raise UserError(f"{nothing}: there is no terminal to ask on.", remedy, status=2)
+    click.confirm(question, abort=True)

@@ -17,11 +17,12 @@ from backends.megatron.events import Event
 from backends.megatron.log_file import open_log, read_chunks
 from backends.megatron.parser import Parser
 from backends.text import clean_line
+from tui.commands.options import json_option
 
 
 @click.command()
 @click.argument("log", metavar="LOG|-")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option("One JSON object a line.")
 def command(log: str, as_json: bool) -> None:
     """The events of a log ("-": standard input), as they come."""
     if isinstance(sys.stdout, TextIOWrapper):

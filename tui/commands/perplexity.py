@@ -25,6 +25,7 @@ from backends.launch.start import start
 from backends.runs.planning import free_port
 from backends.text import clean_line
 from backends.workspace import Workspace
+from tui.commands.options import PATH, json_option
 from tui.commands.prompt_options import URLS
 
 WHAT = (
@@ -34,12 +35,12 @@ WHAT = (
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @URLS
 @click.option(
     "--checkpoint",
     "folders",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     help="Serve this dated folder, or one iter_N in it, for as long as it takes. May be repeated.",
 )
@@ -47,7 +48,7 @@ WHAT = (
     "--window", type=click.IntRange(16), default=WINDOW, show_default=True, help="Characters at a time."
 )
 @click.option("--documents", type=click.IntRange(1), help="Only the first so many documents.")
-@click.option("--json", "as_json", is_flag=True, help="One object a checkpoint.")
+@json_option("One object a checkpoint.")
 @click.pass_obj
 def command(
     workspace: Workspace,

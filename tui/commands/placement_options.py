@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from backends.launch.choices import gpus_of
 from backends.launch.placement import Placement
+from tui.commands.options import PATH, grouped
 
-PATH = click.Path(path_type=Path)
-OPTIONS = (
+
+def _placement(
+    launcher: str | None,
+    gpus: str | None,
+    processes: int | None,
+    image: Path | None,
+    no_image: bool,
+    no_home: bool,
+    hostfile: Path | None,
+) -> Placement:
+    return Placement(launcher, gpus_of(gpus or ""), processes, image, not no_image, no_home, hostfile)
+
+
+# Gives a command its `wish`, a `Placement`.
+placement_options = grouped(
+    "wish",
+    _placement,
     click.option("--launcher", help="How it is started (default: local for the demo, mpirun for Megatron-LM)."),
     click.option("--gpus", metavar="N|LIST", help="The first N GPUs, or a list such as 0,1 (default: all)."),
     click.option("--np", "processes", type=click.IntRange(1), help="Processes (default: one a GPU, or what the model needs)."),
@@ -22,26 +35,3 @@ OPTIONS = (
     click.option("--no-home", is_flag=True, help="Do not show the home folder to the image."),
     click.option("--hostfile", type=PATH, help="Nodes, one a line: NAME [slots=N]."),
 )  # fmt: skip
-
-
-def placement_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Adds the options to a command, which gets what they say as `wish`."""
-
-    @functools.wraps(function)
-    def command(
-        *arguments: Any,
-        launcher: str | None,
-        gpus: str | None,
-        processes: int | None,
-        image: Path | None,
-        no_image: bool,
-        no_home: bool,
-        hostfile: Path | None,
-        **others: Any,
-    ) -> int:
-        wish = Placement(launcher, gpus_of(gpus or ""), processes, image, not no_image, no_home, hostfile)
-        return function(*arguments, wish=wish, **others)
-
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command

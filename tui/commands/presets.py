@@ -11,10 +11,11 @@ from backends.models.estimate import count_parameters
 from backends.models.presets import Preset, all_presets
 from backends.text import clean_line
 from backends.workspace import Workspace
+from tui.commands.options import json_option
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One array.")
+@json_option("One array.")
 @click.pass_obj
 def command(workspace: Workspace, as_json: bool) -> int:
     """The models that `launch` and `estimate` know, and yours: [preset.NAME] in mdk.toml, or presets/NAME.toml."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -15,15 +14,12 @@ from backends.launch.ports import MASTER_PORT, with_master_port
 from backends.nodes.allreduce import tried
 from backends.nodes.survey import LIMIT, named_nodes, nodes_of, own_allocation, probe
 from backends.nodes.verdicts import NodeVerdict
-from backends.programs import RealPrograms
 from backends.runs.plan import RunPlan
-from backends.settings import read_settings
-from backends.setup.step import Site
+from backends.setup.step import site_of
 from backends.text import clean_line
 from backends.workspace import Workspace
-from tui.commands.setup import line
-
-PATH = click.Path(path_type=Path)
+from tui.commands.findings import line, troubled
+from tui.commands.options import ATTENTION, CHECK, PATH, json_option
 
 
 @click.command()
@@ -40,8 +36,8 @@ PATH = click.Path(path_type=Path)
     is_flag=True,
     help="Then add numbers up over all GPUs, in the image: bandwidth, slowest node.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON.")
-@click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
+@json_option("The verdicts as JSON.")
+@CHECK
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -56,7 +52,7 @@ def command(
 
     Without a hostfile mpirun's own choice of nodes is asked for first: a site's default may span several.
     """
-    site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
+    site = site_of(workspace)
     nodes = nodes_of(site, hostfile)
     if not as_json:
         click.echo(f"{len(nodes.hosts)} node{'s' * (len(nodes.hosts) != 1)}: {clean_line(nodes.source)}")
@@ -76,7 +72,7 @@ def command(
     if as_json:
         more = [finding.as_json() for finding in findings[len(verdicts) :]]
         click.echo(json.dumps([*(verdict.as_json() for verdict in verdicts), *more]))
-    return 3 if check and any(f.verdict in ("warning", "failed") for f in findings) else 0
+    return ATTENTION if check and troubled(findings) else 0
 
 
 def check_nodes(plan: RunPlan, workspace: Workspace) -> RunPlan:
@@ -86,7 +82,7 @@ def check_nodes(plan: RunPlan, workspace: Workspace) -> RunPlan:
     """
     if plan.launcher != "mpirun":
         raise UserError(f"The launcher {plan.launcher} has no nodes to ask.", "Leave --probe out.", status=2)
-    site = Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
+    site = site_of(workspace)
     nodes = named_nodes(plan.hosts) if plan.hosts else own_allocation(site)
     chosen = with_master_port(plan, workspace).environment.get(MASTER_PORT, "")
     *_, verdicts = probe(site, nodes, port=int(chosen) if chosen.isdigit() else None)

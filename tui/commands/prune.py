@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import click
 
-from backends.errors import UserError
 from backends.runs.pruning import Pruning, needed_by_branches, plan_pruning, prune
 from backends.text import clean_line
 from backends.ticks import size_words
 from backends.workspace import Workspace
 from tui.commands.checkpoints import existing_saves
+from tui.commands.options import PATH, ask, json_option
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option(
     "--keep", type=click.IntRange(1), required=True, help="Complete checkpoints to keep in each save folder."
 )
 @click.option(
     "--branches",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Also look for branches below this base.",
 )
 @click.option("--yes", is_flag=True, help="Remove what is shown without asking.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@click.option("--json", "as_json", is_flag=True, help="What goes and what stays, as JSON.")
+@json_option("What goes and what stays, as JSON.")
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -57,9 +56,7 @@ def command(
     if dry_run or not doomed:
         return 0
     if not yes:
-        if not sys.stdin.isatty():
-            raise UserError("Nothing was removed: there is no terminal to ask on.", "Add --yes.", status=2)
-        click.confirm(f"Remove {len(doomed)} checkpoints?", abort=True)
+        ask(f"Remove {len(doomed)} checkpoints?", nothing="Nothing was removed", remedy="Add --yes.")
     removed = 0
     linked = needed_by_branches(workspace, saves, *bases)  # as it is now: the answer may have taken its time
     for plan in plans:

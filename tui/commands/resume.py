@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from pathlib import Path
 
 import click
 
-from backends.errors import UserError
 from backends.launch.adoption import all_looked_after
 from backends.launch.resume import placed_resumption
 from backends.models.arguments import group_arguments
@@ -16,8 +14,8 @@ from backends.runs.resuming import resumption
 from backends.runs.resumption_text import REBUILT
 from backends.text import clean_line
 from backends.workspace import Workspace
+from tui.commands.options import DRY_RUN, ask, json_option, megatron_arguments
 from tui.commands.resume_text import go_on
-from tui.commands.run_text import megatron_arguments
 
 
 @click.command()
@@ -26,8 +24,8 @@ from tui.commands.run_text import megatron_arguments
     "--iteration", type=click.IntRange(1), help="Branch from this iteration, into a new dated folder."
 )
 @click.option("--yes", is_flag=True, help="Start without asking what no run of the workspace wrote.")
-@click.option("--dry-run", is_flag=True, help="Only print the command.")
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@DRY_RUN
+@json_option("One object.")
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -52,12 +50,10 @@ def command(
         click.echo(REBUILT, err=True)
         for flag, values in group_arguments(found.plan.arguments):
             click.echo(f"  {clean_line(' '.join((flag, *values)), 200)}", err=True)
-        if not sys.stdin.isatty():
-            raise UserError(
-                "Nothing was started: there is no terminal to ask on.",
-                "Look with --dry-run, change what is wrong after a `--`, then add --yes.",
-                status=2,
-            )
-        click.confirm(f"Go on with these ({found.plan.launcher}, ranks: {found.plan.processes})?", abort=True)
+        ask(
+            f"Go on with these ({found.plan.launcher}, ranks: {found.plan.processes})?",
+            nothing="Nothing was started",
+            remedy="Look with --dry-run, change what is wrong after a `--`, then add --yes.",
+        )
     go_on(found, workspace, dry_run=dry_run, as_json=as_json)
     return 0

@@ -19,11 +19,6 @@ from backends.telemetry.readings import GpuReading
 from backends.text import clean, clean_line
 from backends.workspace import Workspace
 
-# Behind the `--` they would be passed on, and what was only to be shown would start.
-NOT_MEGATRONS = frozenset(
-    ("--dry-run", "--json", "--preset", "--trainer", "--launcher", "--gpus", "--hostfile")
-)
-
 
 def print_dry_run(
     plan: RunPlan,
@@ -124,21 +119,3 @@ def details(info: RunInfo, *, mlflow: str | None = None) -> str:
         "folder": clean_line(str(info.path)),
     }
     return "\n".join([info.run, *(f"  {name:<10}{value}" for name, value in lines.items() if value)])
-
-
-def megatron_arguments(words: Sequence[str]) -> tuple[str, ...]:
-    """What follows `--`. Raises click.UsageError for a stray word, and for an option that is not Megatron's but ours."""
-    if words and not words[0].startswith("--"):
-        raise click.UsageError(f"{words[0]!r} is no option. Megatron's arguments follow a `--`.")
-    if ours := [word for word in words if word.partition("=")[0] in NOT_MEGATRONS]:
-        raise click.UsageError(f"{ours[0]} is no argument of Megatron-LM: write it before the `--`.")
-    return tuple(words)
-
-
-MEGATRON_ARGUMENTS = click.argument(
-    "arguments",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    metavar="[-- MEGATRON ARGUMENTS]",
-    callback=lambda context, parameter, words: megatron_arguments(words),
-)

@@ -8,11 +8,12 @@ import click
 
 from backends.launch.adoption import all_looked_after
 from backends.workspace import Workspace
+from tui.commands.options import ATTENTION, json_option
 from tui.commands.run_text import table
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="A list of objects.")
+@json_option("A list of objects.")
 @click.option("--check", is_flag=True, help="Exit with 3 when a run needs attention.")
 @click.pass_obj
 def command(workspace: Workspace, as_json: bool, check: bool) -> int:
@@ -24,4 +25,4 @@ def command(workspace: Workspace, as_json: bool, check: bool) -> int:
         click.echo(table(infos))
     else:
         click.echo(f"There are no runs in {workspace.runs} yet. Start one: mdk-tui demo")
-    return 3 if check and any(info.phase in ("failed", "lost") for info in infos) else 0
+    return ATTENTION if check and any(info.phase in ("failed", "lost") for info in infos) else 0

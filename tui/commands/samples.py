@@ -16,13 +16,14 @@ from backends.runs.catalog import find_run, run_folders
 from backends.runs.folder import RunFolder
 from backends.text import clean_line
 from backends.workspace import Workspace
+from tui.commands.options import json_option
 
 NEWEST = 50  # runs that are looked at for samples
 
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One object a sample.")
+@json_option("One object a sample.")
 @click.pass_obj
 def command(workspace: Workspace, run: str | None, as_json: bool) -> int:
     """Print the samples of RUN (default: the newest that has some), by prompt and iteration.

@@ -13,20 +13,21 @@ from backends.launch.placement import Placement
 from backends.runs.catalog import describe
 from backends.runs.planning import free_port
 from backends.workspace import Workspace
+from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, json_option
 from tui.commands.placement_options import placement_options
-from tui.commands.run_text import MEGATRON_ARGUMENTS, launch, print_dry_run
+from tui.commands.run_text import launch, print_dry_run
 
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("checkpoint", type=PATH)
 @click.option("--port", type=click.IntRange(1, 65535), help="Default: 8028 if it is free, else a free one.")
 @click.option("--iteration", type=click.IntRange(1), help="Serve this one (default: the newest).")
 @click.option(
     "--until-ready", "until_ready_too", is_flag=True, help="Wait until it can answer; status 1 if it fails."
 )
 @placement_options
-@click.option("--dry-run", is_flag=True, help="Only print the command.")
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@DRY_RUN
+@json_option("One object.")
 @MEGATRON_ARGUMENTS
 @click.pass_obj
 def command(

@@ -11,12 +11,13 @@ from backends.runs.catalog import find_run
 from backends.runs.folder import RunFolder
 from backends.tracking.standing import read_standing
 from backends.workspace import Workspace
+from tui.commands.options import ATTENTION, json_option
 from tui.commands.run_text import details
 
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@json_option("One object.")
 @click.option("--check", is_flag=True, help="Exit with 3 when the run needs attention.")
 @click.pass_obj
 def command(workspace: Workspace, run: str | None, as_json: bool, check: bool) -> int:
@@ -27,4 +28,4 @@ def command(workspace: Workspace, run: str | None, as_json: bool, check: bool) -
         click.echo(json.dumps({**info.as_json(), "tracking": standing.as_json() if standing else None}))
     else:
         click.echo(details(info, mlflow=standing.words() if standing else None))
-    return 3 if check and (info.phase in ("failed", "lost") or info.note) else 0
+    return ATTENTION if check and (info.phase in ("failed", "lost") or info.note) else 0

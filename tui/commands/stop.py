@@ -13,6 +13,7 @@ from backends.runs.catalog import RunInfo, find_run
 from backends.runs.requests import StopWithheld
 from backends.settings import read_settings
 from backends.workspace import Workspace
+from tui.commands.options import json_option
 
 
 @click.command()
@@ -22,7 +23,7 @@ from backends.workspace import Workspace
     "--hung", is_flag=True, help="End at once what hangs, as after a crash: [resume] of mdk.toml counts."
 )
 @click.option("--force", is_flag=True, help="Save even where that may do harm.")
-@click.option("--json", "as_json", is_flag=True, help="One object, when it has ended.")
+@json_option("One object, when it has ended.")
 @click.pass_obj
 def command(workspace: Workspace, run: str | None, now: bool, hung: bool, force: bool, as_json: bool) -> int:
     """End RUN (default: the newest that runs). Waits until no process of it is left.

@@ -13,6 +13,7 @@ from backends.runs.catalog import RunInfo, describe, find_log
 from backends.text import clean_line
 from backends.ticks import duration
 from backends.workspace import Workspace
+from tui.commands.options import ATTENTION, CHECK, json_option
 from tui.commands.parse import log_chunks
 
 WIDTH = 34  # cells of the names
@@ -21,8 +22,8 @@ RANKS_SHOWN = 4
 
 @click.command()
 @click.argument("name", metavar="[LOG|RUN]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
+@json_option("One JSON object.")
+@CHECK
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) -> int:
     """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
@@ -31,7 +32,7 @@ def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) 
     if run is not None:
         found = of_run(found, describe(run))
     click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
-    return 3 if check and found["attention"] else 0
+    return ATTENTION if check and found["attention"] else 0
 
 
 def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:

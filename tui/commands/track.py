@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.files import hold_lock
+from backends.files import hold_lock, named_errors
 from backends.megatron.diagnosis import diagnose
 from backends.megatron.parser import Parser
 from backends.runs.catalog import describe, find_log
@@ -26,16 +26,17 @@ from backends.tracking.place import Place, has_mlflow, tracking_place
 from backends.tracking.sending import Ending, send
 from backends.tracking.tracker import Progress, Tracker
 from backends.workspace import Workspace
+from tui.commands.options import json_option
 
 PATIENCE = 10.0  # s for a server that is away
 NEWS = 2.0  # s between two lines about how far it is
 CHUNK = 1 << 16  # bytes
-QUIET = 600.0  # s; a log that has not grown for so long grows no more
+QUIET = 600.0  # s without growth after which a log counts as ended
 
 
 @click.command()
 @click.argument("name", metavar="[RUN|LOG]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One object.")
+@json_option("One object.")
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool) -> None:
     """Send RUN (default: the newest that trains), or any log of Megatron-LM, to MLflow.
@@ -70,7 +71,7 @@ def command(workspace: Workspace, name: str | None, as_json: bool) -> None:
 
 
 class _News:
-    """Says on stderr how far it is, now and then, and keeps the newest."""
+    """Prints on stderr how far it is, every few seconds; `last` is the newest progress."""
 
     def __init__(self, quiet: bool) -> None:
         self.last = Progress(None, 0, 0)
@@ -85,7 +86,7 @@ class _News:
 
 
 def _speaks_of_megatron(log: Path) -> bool:
-    """Whether anything in it is understood: of any other text MLflow would get an empty run. Raises OSError."""
+    """Whether the parser understands anything: any other text would make an empty run in MLflow. Raises OSError."""
     parser = Parser()
     with log.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -110,15 +111,13 @@ def _track_run(run: RunFolder, workspace: Workspace, place: Place, news: _News) 
 
 
 def _track_log(log: Path, place: Place, news: _News) -> bool:
-    try:
+    with named_errors(log):
         if not log.is_file() or not _speaks_of_megatron(log):
             raise UserError(
                 f"{log} holds nothing that Megatron-LM prints.", "Name the log of a training run."
             )
         tracker = Tracker(subject_of_log(log), MlflowStore(place))
         quiet = time.time() - log.stat().st_mtime > QUIET
-    except OSError as error:
-        raise UserError(f"{log} cannot be read: {error.strerror}.", "Check its permissions.") from None
 
     def ending() -> Ending:
         phase = diagnose(tracker.record).phase

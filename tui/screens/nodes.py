@@ -207,8 +207,9 @@ class NodesScreen(PlaceScreen):
 
         def items() -> Iterator[Answer]:
             from backends.nodes.survey import probe
+            from backends.setup.step import site_of
 
-            site = self._site()
+            site = site_of(self.workspace)
             nodes = _nodes(site, text, found)
             verdicts: Sequence[NodeVerdict] = ()
             yield Answer(nodes.names, (), None, over=False)
@@ -228,14 +229,6 @@ class NodesScreen(PlaceScreen):
         listing.update([])
         self._probing = Bridge(self, items, self._answered, failed=self._probe_failed).start()
         self.refresh_bindings()
-
-    def _site(self) -> Site:
-        from backends.programs import RealPrograms
-        from backends.setup.step import Site
-
-        return Site(
-            self.workspace, read_settings(self.workspace.settings), os.environ, RealPrograms(os.environ)
-        )
 
     def _probe_failed(self, error: Exception) -> None:
         self._probing = None

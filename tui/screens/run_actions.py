@@ -1,26 +1,26 @@
 """What any screen does with a run: resume, serve, start again, start the demo, stop. Each is shown before it happens.
 
-The backends of a launch take most of a second to import: they are imported in the thread that works the prospect out.
+This module is part of the first paint, so what an action needs is imported by the action: the backends of a launch, which
+take most of a second, in its thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from backends.runs.folder import RunFolder
 from tui.background import in_background
-from tui.screens.confirm import Confirm
-from tui.screens.stop import StopChoice, StopScreen
 
 if TYPE_CHECKING:
     from backends.launch.prospect import Prospect
     from backends.launch.stop_prospect import StopProspect
     from backends.runs.catalog import RunInfo
+    from backends.runs.folder import RunFolder
     from tui.app import MdkApp
+    from tui.screens.stop import StopChoice
 
-Then = Callable[[RunFolder], None]
+Then: TypeAlias = "Callable[[RunFolder], None]"
 
 
 def resume(app: MdkApp, given: Path, iteration: int | None = None, changes: Sequence[str] = ()) -> None:
@@ -50,6 +50,7 @@ def start_again(app: MdkApp, info: RunInfo) -> None:
 
     def make() -> Prospect:
         from backends.launch.prospect import again_prospect
+        from backends.runs.folder import RunFolder
 
         return again_prospect(app.workspace, RunFolder(info.path))
 
@@ -74,6 +75,8 @@ def propose(app: MdkApp, make: Callable[[], Prospect], *, then: Then | None = No
     """
 
     def show(prospect: Prospect) -> None:
+        from tui.screens.confirm import Confirm
+
         question = Confirm(prospect)
 
         def answered(wanted: bool | None) -> None:
@@ -88,6 +91,9 @@ def propose(app: MdkApp, make: Callable[[], Prospect], *, then: Then | None = No
 
 def ask_stop(app: MdkApp, info: RunInfo) -> None:
     """Show what stopping would do, and stop the run as the user chooses."""
+    from backends.runs.folder import RunFolder
+    from tui.screens.stop import StopScreen
+
     folder = RunFolder(info.path)
 
     def make() -> StopProspect:
@@ -126,6 +132,7 @@ def call_off(app: MdkApp, info: RunInfo) -> None:
 
     def called_off() -> RunInfo:
         from backends.launch.ending import stop_run
+        from backends.runs.folder import RunFolder
 
         *_, last = stop_run(RunFolder(info.path), app.workspace)
         return last

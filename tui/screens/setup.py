@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from backends.errors import UserError
+from backends.files import named_errors
 from backends.setup.command_text import command_text, read_commands
 from backends.setup.data_step import corpus_path, whole_check
 from backends.setup.job import cancel_job, job_folder, start_job
@@ -186,10 +186,8 @@ class SetupScreen(StepsScreen):
         corpus = corpus_path(site)
 
         def read() -> str:
-            try:
+            with named_errors(corpus, remedy="Download it, or name another .jsonl (o)."):
                 found = preview(corpus, site.settings.data.key)
-            except OSError as error:
-                raise UserError(f"{corpus} cannot be read: {error.strerror}.", "Download it, or name another .jsonl (o).") from None  # fmt: skip
             texts = [f"document {number}\n{text}" for number, text in enumerate(found, 1)]
             return clean("\n\n".join(texts)) or "None of the first lines holds a document."
 

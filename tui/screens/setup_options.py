@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from backends.errors import UserError
+from backends.files import named_errors
 from backends.settings import Settings, write_setting
 from backends.text import clean
 from tui.screens.dialog import Dialog
@@ -99,11 +100,9 @@ def changes(options: tuple[Option, ...], settings: Settings, typed: list[str]) -
 
 def write_changes(path: Path, found: Changes) -> None:
     """Raises UserError."""
-    try:
+    with named_errors(path, "written"):
         for option, value in found:
             write_setting(path, option.section, option.key, value)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.", "Check its permissions.") from None
 
 
 class SetupOptions(Dialog[Changes | None]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,11 +11,9 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.widget import Widget
 
-from backends.programs import RealPrograms
-from backends.settings import read_settings
 from backends.setup.job_watch import JobView, watch_jobs
 from backends.setup.standing import Standing, in_parallel, standing_of
-from backends.setup.step import Site, Step
+from backends.setup.step import Site, Step, site_of
 from backends.setup.steps import STEPS
 from tui.bridge import Bridge
 from tui.glyphs import glyphs
@@ -30,11 +27,6 @@ if TYPE_CHECKING:
 
 
 ROOMY = 32  # rows of a screen that has room for three panes
-
-
-def site_of(workspace: Workspace) -> Site:
-    """This machine, as the steps see it. Raises UserError for settings that cannot be read."""
-    return Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ))
 
 
 class StepsScreen(PlaceScreen):
