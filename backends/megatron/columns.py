@@ -20,7 +20,7 @@ from backends.megatron.lines import DIGITS_TO_0, decode, prefix_form, strip_pref
 from backends.megatron.printed_columns import IsoTimes, PrintedNumbers, are_json_numbers
 
 SAMPLE = re.compile(
-    rb"(?P<before>[^|\n]*?)(?:\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?"
+    rb"(?P<before>[^|\n]*?)(?:\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?)(?P<zone>[-+Z\d:]*)\] )?"
     rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*\|)(?P<after>[^|\n]*)"
 )
 SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?):( +)([^ |\n]+) \|")
@@ -99,7 +99,7 @@ class LinePattern:
         """Constants are letters of the expression: no group, no object, no conversion."""
         parts = [prefix_form(self._sample["before"], self._any_rank)]
         if self._stamp:
-            parts.append(rb"\[(.{%d})\] " % len(self._stamp))
+            parts.append(rb"\[(.{%d})%b\] " % (len(self._stamp), re.escape(self._sample["zone"])))
         # One excluded byte is matched far quicker than a class; what it lets in, the conversion to numbers finds.
         parts.append(rb"iteration +([^ /]+)/ *" + self._sample["train_iters"] + rb" \|")
         for field in fields:
@@ -174,8 +174,8 @@ class LinePattern:
         return IsoTimes(joined, len(shape))
 
 
-def pattern_of(line: bytes) -> LinePattern | None:
-    """The pattern of a sample line without its newline; None when the line is not of a plain form."""
+def pattern_of(line: bytes, never_wrapped: bool) -> LinePattern | None:
+    """The pattern of a sample line without its newline; None when the line is not of a plain form, or may be a part."""
     match = SAMPLE.fullmatch(line)
     if match is None:
         return None
@@ -186,13 +186,15 @@ def pattern_of(line: bytes) -> LinePattern | None:
     if len(set(names)) != len(names) or not line.isascii():
         return None
     pattern = LinePattern(match, tuple(Field(field[1], field[3]) for field in found))
-    return pattern if _agrees(pattern, line) else None
+    return pattern if _agrees(pattern, line, never_wrapped) else None
 
 
-def _agrees(pattern: LinePattern, line: bytes) -> bool:
-    """Whether the pattern reads its own sample as `read_iteration` does."""
+def _agrees(pattern: LinePattern, line: bytes, never_wrapped: bool) -> bool:
+    """Whether the pattern reads its own sample as `read_iteration` does, and nothing can follow it."""
     rows, one = pattern.read(line + b"\n"), read_iteration(strip_prefixes(decode(line))[0])
-    if rows is None or one is None or one.before or one.wrapped or rows.times[0] != one.time:
+    if rows is None or one is None or one.before or rows.times[0] != one.time:
+        return False
+    if not (one.whole or never_wrapped):
         return False
     if one.rest and not _means_nothing(one.rest):
         return False

@@ -15,20 +15,31 @@ START = re.compile(r"(?<![\w,])iteration(?:\s+|=\s*)(\d{1,18})\s*/\s*(\d{1,18})\
 EPOCH = re.compile(r"epoch \d+, *$")
 # Japanese, Chinese or Korean text that quotes a log.
 PROSE = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
-STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)\]\s*$")
+STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z|[+-]\d\d:?\d\d)?\][\s>=]*$")
 FIELD = re.compile(r"\s*([A-Za-z_][^|:]*?)\s*:\s*(.*?)\s*$")
-# argonne-lcf: `grad_norm=6.3`, names with underscores.
-ASSIGNED = re.compile(r"\s*((?:\[\w+\])?[A-Za-z_][^|:=]*?)=\s*(.*?)\s*$")
+# argonne-lcf: `grad_norm=6.3`, names with underscores. SwissArmyTransformer: `total loss 1.2E+00`.
+ASSIGNED = re.compile(r"\s*((?:\[\w+\]-?)?[A-Za-z_][^|:=]*?)(?:=\s*|\s+(?=[-+]?\.?\d\S*\s*$))(.*?)\s*$")
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(.*)$", re.ASCII)
 MULTIPLES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 LAST_FIELD = "number of nan iterations"
-WRAPPED = re.compile(r"[a-z][a-z ]*")  # a name that a hard-wrapped paste has broken
-CONTINUES = re.compile(r"\s*[A-Za-z][A-Za-z ()/]*: *[^|:]*\|")
+# The next part of an iteration line that was wrapped: the rest of a name and its value, or the rest of a value.
+CONTINUES = re.compile(r"\s*(?:[A-Za-z()/ ]*: *[^|:]*|[\d.eE+-]* *)\|")
+NAME_BEGINS = re.compile(r"\s*[A-Za-z ]*")
+LAST_WORD, FIRST_WORD = re.compile(r"[A-Za-z]+$"), re.compile(r"[A-Za-z]+")
+# Words of mainline's names. They tell whether two parts belong to one word.
+WORD = re.compile(
+    "iterations?|consumed|skipped|samples|elapsed|time|per|ms|throughput|GPU|TFLOP|learning|rate|global|batch|size|lm|loss"
+    "|scale|grad|norm|params|num|number|of|nan|zeros"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class IterationLine:
-    """One line. `before` and `rest` are what was glued to its ends, to be read as lines of their own ("": nothing)."""
+    """One line. `before` and `rest` were glued to its ends and are to be read as lines of their own ("": nothing).
+
+    `whole`: it ends as the lines of v2.0 and later do. Other lines may be whole too, or the first part of a wrapped one,
+    as those without `values` are.
+    """
 
     time: str | None
     iteration: int
@@ -36,16 +47,12 @@ class IterationLine:
     values: dict[str, Value]
     before: str
     rest: str
-
-    @property
-    def wrapped(self) -> bool:
-        """Whether the line seems to end inside a field name, so that the next may belong to it."""
-        return self.rest != "" and WRAPPED.fullmatch(self.rest) is not None
+    whole: bool
 
 
 def read_iteration(text: str) -> IterationLine | None:
     """Read `text` as an iteration line; None when it is none."""
-    start = START.search(text)
+    start = START.search(text) if "iteration" in text else None
     if start is None or EPOCH.search(text, 0, start.start()) or PROSE.search(text, 0, start.start()):
         return None
     stamp = STAMP.search(text, 0, start.start())
@@ -57,18 +64,11 @@ def read_iteration(text: str) -> IterationLine | None:
         field = FIELD.match(piece) or ASSIGNED.match(piece)
         if field is None or (end < 0 and closed and not piece.startswith(" ")):
             break
-        value, glued = field[2], ""
-        if (cut := value.find("[Rank ")) > 0:
-            value, glued = value[:cut].rstrip(), value[cut:]
         name = field[1].replace("_", " ") if field.re is ASSIGNED else field[1]
-        values_name = name_of(name)
-        values[values_name] = in_unit(name, read_value(value))
+        values[name_of(name)] = in_unit(name, read_value(field[2]))
         closed = closed or name == LAST_FIELD
-        if glued:
-            position += len(piece) - len(glued)
-            break
         position = end + 1 if end >= 0 else len(text)
-    if not values:
+    if not values and NAME_BEGINS.fullmatch(text, position) is None:
         return None
     return IterationLine(
         f"{stamp[1]}T{stamp[2]}" if stamp else None,
@@ -77,7 +77,18 @@ def read_iteration(text: str) -> IterationLine | None:
         values,
         text[: (stamp or start).start()].strip(),
         text[position:].strip(),
+        closed and (position < len(text) or text.endswith("|")),
     )
+
+
+def join(start: str, more: str) -> str:
+    """The two parts of a wrapped line. A number or a word that was cut is put together again."""
+    if start[-1:] in " (/" or more[:1] in " )/:":
+        return start + more
+    last, first = LAST_WORD.search(start), FIRST_WORD.match(more)
+    cut_word = last and first and WORD.fullmatch(last[0] + first[0])
+    cut_number = start[-1:] in "0123456789.E+-" and more[:1] in "0123456789.E+-"
+    return start + more if cut_word or cut_number else f"{start} {more}"
 
 
 def name_of(printed: str) -> str:

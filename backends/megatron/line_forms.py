@@ -92,7 +92,7 @@ class LineForms:
         if self._reader.idle and NUMBERS_MATTER not in line:
             if self._reader.meant_nothing:
                 self._ignore(line, form)
-            elif len(line) <= SHORT and events and all(map(_is_repeated, events)):
+            elif len(line) <= SHORT and _is_repeated(events):
                 if len(self._rules) > KNOWN:
                     self._rules.clear()
                 if rule := find_rule(strip_prefixes(decode(line[:-1]))[0]):
@@ -150,11 +150,12 @@ class LineForms:
         return tuple(steps)
 
 
-def _is_repeated(event: Event) -> bool:
-    """Whether `event` is of a line that comes again and again, and says all of it."""
-    if isinstance(event, Checkpoint):
-        return event.action != "failed"  # may be an error too
-    return isinstance(event, (Validation, Memory, Alert))
+def _is_repeated(events: Sequence[Event]) -> bool:
+    """Whether `events` are of a line of one event that comes again and again; alerts may follow from it."""
+    if not events or any(isinstance(event, Checkpoint) and event.action == "failed" for event in events):
+        return False  # the line of a failed checkpoint may be an error too
+    others = [event for event in events if not isinstance(event, Alert)]
+    return len(others) <= 1 and all(isinstance(event, (Validation, Memory, Checkpoint)) for event in others)
 
 
 def forms_of(texts: Sequence[bytes]) -> list[bytes]:

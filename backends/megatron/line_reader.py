@@ -22,7 +22,7 @@ from backends.megatron.events import (
     Validation,
     Value,
 )
-from backends.megatron.iteration import CONTINUES, IterationLine, read_iteration
+from backends.megatron.iteration import CONTINUES, START, IterationLine, join, read_iteration
 from backends.megatron.lines import decode, is_quiet, strip_prefixes
 from backends.megatron.plain_events import Rule, read_argument, read_plain
 from backends.megatron.timers import TimerReader
@@ -52,6 +52,8 @@ CANCELLED = (
     ),
     ("", "The scheduler ended the job: somebody cancelled it.", "Resume it when it is wanted again."),
 )
+# A memory report that another rank printed into the middle of a line.
+GLUED = re.compile(r"(?<=\S)(?=\[Rank \d{1,7}\] \(after )")
 RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
 
@@ -65,7 +67,10 @@ class LineReader:
         self._alarm = Alarm()
         self._timers = TimerReader()
         self._in_arguments = False
-        self._wrapped: tuple[str, int, int | None] | None = None
+        self._wrapped: tuple[str, int, int | None] | None = (
+            None  # what may be a part of a line: text, line, rank
+        )
+        self.never_wrapped = False  # iteration lines of this log that end in their own way are whole
         self._failed_rank: int | None = None
         self._load: tuple[str, str] = ("", "")  # --load and --save of this attempt
         self._alerted = set[str]()  # what single lines of this attempt have warned of
@@ -94,13 +99,10 @@ class LineReader:
         whole = decode(raw)
         text, rank = strip_prefixes(whole)
         self._quiet = is_quiet(whole, text)
-        if self._wrapped is not None:
-            start, first, first_rank = self._wrapped
-            self._wrapped = None
-            if CONTINUES.match(text):
-                return self._text(f"{start} {text}", first, first_rank, whole=True)
-            return [*self._text(start, first, first_rank, whole=True), *self._text(text, line, rank)]
-        return self._text(text, line, rank)
+        if self._wrapped is not None and CONTINUES.match(text) and not START.search(text):
+            (start, first, first_rank), self._wrapped = self._wrapped, None
+            return self._text(join(start, text), first, first_rank)
+        return [*self.unwrap(), *self._text(text, line, rank)]
 
     def read_by(self, rule: Rule, raw: bytes, line: int) -> list[Event]:
         """The events of a line like one that `rule` read, while nothing is open."""
@@ -120,12 +122,16 @@ class LineReader:
         """An iteration line follows: what was open ends, what was held back is told."""
         if self.idle and not self.errors.holding:
             return []
-        events: list[Event] = []
-        if self._wrapped is not None:
-            (start, first, rank), self._wrapped = self._wrapped, None
-            events += self._text(start, first, rank, whole=True)
+        events = self.unwrap()
         self._failed_rank, self._in_arguments = None, False
         return [*events, *self._timers.finish(), *self.errors.flush()]
+
+    def unwrap(self) -> list[Event]:
+        """The line that waits for another part is whole, and so are later ones like it."""
+        if self._wrapped is None:
+            return []
+        (text, line, rank), self._wrapped, self.never_wrapped = self._wrapped, None, True
+        return self._text(text, line, rank)
 
     def take(self, batch: IterationBatch) -> list[Event]:
         """Iteration lines with rising iterations: `batch` itself and its alerts."""
@@ -135,21 +141,24 @@ class LineReader:
         self.iteration, self._rank, self._had_iterations = int(batch.iterations[-1]), batch.ranks[-1], True
         return [*ended, batch, *self._alarm.check(batch)]
 
-    def _text(self, text: str, line: int, rank: int | None, whole: bool = False) -> list[Event]:
+    def _text(self, text: str, line: int, rank: int | None) -> list[Event]:
         events: list[Event] = []
-        while text:
-            found = read_iteration(text) if "iteration" in text else None
-            if found is None:
-                return events + self._other(text, line, rank)
+        texts = GLUED.split(text)[::-1]
+        while texts:
+            found = read_iteration(text := texts.pop())
+            if found is None or (self.never_wrapped and not found.values):
+                events += self._other(text, line, rank)
+                continue
             self.meant_nothing = False
-            if found.wrapped and not whole:
+            if not (found.whole or self.never_wrapped or texts):
                 self._wrapped = (text, line, rank)
                 return events
             if found.before:
                 events += self._other(found.before, line, rank)
             events += self.before_rows()
             events += self.take(_one(found, line, rank))
-            text = found.rest
+            if found.rest:
+                texts.append(found.rest)
         return events
 
     def _other(self, text: str, line: int, rank: int | None) -> list[Event]:

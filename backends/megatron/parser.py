@@ -68,9 +68,9 @@ class Parser:
         return events + self._reader.finish()
 
     def settle(self) -> list[Event]:
-        """Call it when the log pauses: the events of the last line, if it seems whole though it has no newline yet."""
+        """Call it when the log pauses: the events of the last line, if it seems whole though more of it could follow."""
         block = self._splitter.settle()
-        return list(self._block(block)) if block else []
+        return [*(self._block(block) if block else ()), *self._reader.unwrap()]
 
     def pending_errors(self) -> list[Error]:
         """Errors that were seen but not yet returned: more ranks may still report them, or their line has no end yet."""
@@ -179,7 +179,7 @@ class Parser:
         self._seen[form] = (seen + 1, line)
         times, rest = divmod(seen + 1, ALIKE)
         # Tried ever more seldom: of some forms none can be made.
-        if rest or times & (times - 1) or not (made := pattern_of(line[:-1])):
+        if rest or times & (times - 1) or not (made := pattern_of(line[:-1], self._reader.never_wrapped)):
             return None
         if previous != line:
             made = made.of_any_rank(previous) or made

@@ -31,6 +31,10 @@ Match: TypeAlias = "re.Match[str]"
 Make: TypeAlias = Callable[[Match, int, "int | None"], Event]
 GIB = 1024.0  # MiB
 ITERATION = re.compile(r"iteration (\d{1,18})\b")
+PANEL = re.compile(r"\[([^\]]+)\] *$")  # one of several validation sets in some forks
+# Megatron-Bridge: `mem-max-allocated-gigabytes: 194.41`
+BRIDGE_NAME = re.compile(r"^mem-|-gigabytes$")
+BRIDGE_COUNTS = ("mem-alloc-retires",)
 
 STAMP = r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\]\s*)?"
 DATETIME = (
@@ -78,7 +82,7 @@ def _validation(m: Match, line: int, rank: int | None) -> Event:
             values[name.strip()] = read_value(value.strip())
     iteration = ITERATION.search(where)
     kind = "test" if "test" in where else "validation"
-    name = (m["set"] or "").lstrip("-")
+    name = (m["set"] or "").lstrip("-") or (panel[1] if (panel := PANEL.search(where)) else "")
     return Validation(line, rank, int(iteration[1]) if iteration else None, name or kind, values)
 
 
@@ -108,9 +112,9 @@ def _memory(m: Match, line: int, rank: int | None) -> Event:
     values: dict[str, Number] = {}
     for piece in m["values"].split("|"):
         name, _, value = piece.rpartition(":")
-        number = read_value(value.strip())
-        if name and not isinstance(number, str):
-            values[name.strip()] = number * factor
+        name, number = name.strip(" *"), read_value(value.strip(" *"))
+        if name and not isinstance(number, str) and name not in BRIDGE_COUNTS:
+            values[BRIDGE_NAME.sub("", name).replace("-", " ")] = number * factor
     return Memory(line, int(m["rank"]) if m["rank"] else rank, int(m["iteration"]), values)
 
 

@@ -18,6 +18,7 @@ from megatron_text import one, parse, rows
         (" validation loss at the end of training for test data | lm loss value: 4.0E+00 | lm loss PPL: 5.4E+01 | ", None, "test", 4.0),
         (" validation-0 loss at iteration 10 | lm loss value: 4.0E+00 | lm loss PPL: 5.4E+01 | ", 10, "0", 4.0),
         (" validation-wiki loss at iteration 10 | lm loss value: 4.0E+00 | lm loss PPL: 5.4E+01 | ", 10, "wiki", 4.0),
+        ("validation loss at iteration 12 [wiki] | lm loss value: 4.0 |", 12, "wiki", 4.0),
         ("[1,15]<stdout>:  validation loss at iteration 7 | lm loss value: 4.0E+00 | lm loss PPL: 5.4E+01 | ", 7, "validation", 4.0),
     ],
 )  # fmt: skip
@@ -150,6 +151,8 @@ def test_parameters_are_counts(line: str, values: dict[str, int]) -> None:
         ("[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.25 | total device memory used: 2.50", 0, 2, {"allocated": 1.25, "total device memory used": 2.5}),
         ("after 100 iterations memory (MB) | allocated: 1.5 | cached: 3.0 | max cached: 4.0", None, 100, {"allocated": 1.5, "cached": 3.0, "max cached": 4.0}),
         ("[Rank 1] (after 5 iterations) memory (GB) | allocated: 1.5", 1, 5, {"allocated": 1536.0}),
+        ("[Rank 0] (after 1 iterations) memory (GB) | mem-max-allocated-gigabytes: 1.5 | mem-alloc-retires: 0", 0, 1, {"max allocated": 1536.0}),
+        ("6: [Rank 6] (after 2 iterations) memory (MB) | **max allocated: 5.5** | reserved: 7.0", 6, 2, {"max allocated": 5.5, "reserved": 7.0}),
         ("Theoretical memory footprints: weight and optimizer=46038.57 MB", None, None, {"weight and optimizer": 46038.57}),
         ("Theoretical memory footprints: weight and optimizer=2.00 GB, activation=0.50 MB, total=7.0 MB", None, None, {"weight and optimizer": 2048.0, "activation": 0.5, "total": 7.0}),
         ("Activation memory footprint per transformer layer: 153.5 MB", None, None, {"activation per transformer layer": 153.5}),
@@ -160,6 +163,12 @@ def test_memory_is_mebibytes(
 ) -> None:
     row = one(line + "\n", "memory")
     assert (row["rank"], row["iteration"], row["values"]) == (rank, iteration, values)
+
+
+def test_memory_reports_of_two_ranks_in_one_line() -> None:
+    one_rank = "[Rank {0}] (after 1 iterations) memory (MB) | allocated: {0}.5 | max reserved: 4.0"
+    found = rows(parse((one_rank.format(1) + one_rank.format(6) + "\n") * 3), "memory")
+    assert [(row["rank"], row["values"]["allocated"]) for row in found] == [(1, 1.5), (6, 6.5)] * 3
 
 
 def test_timers_of_every_version() -> None:

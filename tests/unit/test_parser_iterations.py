@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from array import array
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from megatron_text import iteration_line, one, parse, rows
 
 from backends.megatron.events import IterationBatch, Timers
+from backends.megatron.line_reader import LineReader
 
 # The numbers of each line of wild.jsonl that is an iteration line: how many fields, and some of them.
 WILD: dict[int, tuple[int, int, dict[str, Any]]] = {
@@ -67,6 +69,9 @@ def test_every_line_of_the_wild_is_what_it_is(logs: Path) -> None:
         (" iteration 5/10 | packing_eff: 93.1% | toks/s: 12 |", {"packing_eff": 93.1, "toks/s": 12}),
         (" iteration=  5/ 10 | elapsed_time_per_iteration_ms=29.5 | lm loss=1.5 | grad_norm=nan | [DS]TFLOPs=26.1 |",
          {"elapsed time per iteration (ms)": 29.5, "lm loss": 1.5, "grad norm": "nan", "[DS]TFLOPs": 26.1}),
+        (" iteration 5/10 | lm loss=1.5 | [LM]-TFLOPs=49.6 |", {"lm loss": 1.5, "[LM]-TFLOPs": 49.6}),
+        (" iteration 5/10 | learning rate 3.000E-04 | total loss 1.200000E+00 | loss scale 1.0 |speed 12.5 samples/s",
+         {"learning rate": 3e-4, "total loss": 1.2, "loss scale": 1.0}),
         (" iteration 5/10 | num zeros: 4294967296 |", {"num zeros": 4294967296}),
         (" iteration 5/10 | lm loss: 1.0 | mtp_1 loss: 2.0 | z_loss: 3.0 |", {"lm loss": 1.0, "mtp_1 loss": 2.0, "z_loss": 3.0}),
     ],
@@ -83,11 +88,16 @@ def test_values_of_every_form(line: str, values: dict[str, Any]) -> None:
         ("", None),
         ("[2024-09-03 15:56:55] ", "2024-09-03T15:56:55"),
         ("[2026-01-27 16:53:38.123456] ", "2026-01-27T16:53:38.123456"),
+        ("[2025-10-21T16:18:53+08:00] ", "2025-10-21T16:18:53"),
+        ("INFO [2026-06-22 19:28:40] >>  ", "2026-06-22T19:28:40"),
+        ("[2026-04-30] ", None),
     ],
 )
 def test_time_stamps_of_every_version(stamp: str, time: str | None) -> None:
     row = one(f" {stamp}iteration        3/12345678 | consumed samples: 3 |", "iteration")
     assert (row["time"], row["iteration"], row["train_iters"]) == (time, 3, 12345678)
+    text = "".join(f" {stamp}iteration {i}/50 | consumed samples: {i} |\n" for i in range(1, 51))
+    assert {row["time"] for row in rows(parse(text))} == {time}, "read as columns it is the same"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +143,26 @@ def test_a_line_that_was_wrapped_inside_a_name_is_joined() -> None:
     row = one(line + "next\n", "iteration")
     assert row["values"]["number of skipped iterations"] == 0 and row["line"] == 1
     assert len(row["values"]) == 10
+
+
+def test_a_line_wrapped_at_any_column_of_a_field_is_joined() -> None:
+    line = iteration_line(1230).rstrip()
+    whole = one(line, "iteration")
+    for column in range(line.index("|") + 1, len(line)):
+        assert one(f"{line[:column]}\n{line[column:]}\nnext\n", "iteration") == whole, line[:column]
+
+
+@pytest.mark.parametrize("width", [52, 60, 80])
+def test_a_line_wrapped_several_times_is_joined(width: int) -> None:
+    line = iteration_line(1230).rstrip()
+    text = "\n".join(textwrap.wrap(line, width, drop_whitespace=False, break_on_hyphens=False))
+    assert one(text, "iteration") == one(line, "iteration")
+
+
+def test_only_the_first_line_without_a_last_field_waits_for_the_next() -> None:
+    reader, line = LineReader(), b" iteration 1/9 | lm loss: 1.5 | TFLOPs: 9.5"
+    assert reader.read(line, 1) == [] and len(reader.read(b"something else", 2)) == 1
+    assert len(reader.read(line.replace(b"1/9", b"2/9"), 3)) == 1
 
 
 def test_alike_lines_are_one_batch_of_columns() -> None:
