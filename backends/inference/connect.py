@@ -1,4 +1,4 @@
-"""Which protocol a server speaks, found out without asking its model anything."""
+"""Finds out which protocol a server speaks, without asking its model anything."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from backends.errors import UserError
 from backends.inference.exchange import Exchange, Reply, base_url
 from backends.inference.megatron_api import PLACE, MegatronClient
 from backends.inference.openai_api import Endpoint, OpenAiClient
+from backends.inference.refusals import refusal
 from backends.inference.request import WAIT, TextClient
 from backends.text import clean_line
 
-PATHS = ("/v1/chat/completions", "/chat/completions", "/v1/completions", "/completions")
-TRIED = ("/v1/completions", "/completions", "/v1/chat/completions", "/chat/completions")
+PATHS = ("/v1/completions", "/completions", "/v1/chat/completions", "/chat/completions")
+# A server (or what stands before it) that answers so would answer so on every route: moved, locked, busy, loading.
+ANYWHERE = (301, 302, 303, 307, 308, 401, 403, 429, 502, 503, 504)
 
 
 def connect(url: str, wait: float = WAIT) -> TextClient:
@@ -22,7 +24,7 @@ def connect(url: str, wait: float = WAIT) -> TextClient:
     (Megatron-LM of any version).
     """
     base = base_url(url)
-    for path in PATHS:
+    for path in sorted(PATHS, key=len, reverse=True):
         if base.endswith(path):
             root = base.removesuffix(path)
             return OpenAiClient(root, _named(Exchange(root, wait), path), wait)
@@ -31,11 +33,13 @@ def connect(url: str, wait: float = WAIT) -> TextClient:
     base = base.removesuffix("/v1")
     http = Exchange(base, wait)
     models = http.probe("/v1/models")
+    if models.status in ANYWHERE:
+        raise refusal(models, "/v1/models")
     if _models(models):
         return OpenAiClient(base, _with_models(http, models), wait)
     if _takes(http, "PUT", PLACE):
         return MegatronClient(base, wait)
-    for path in TRIED:
+    for path in PATHS:
         if _takes(http, "POST", path):
             return OpenAiClient(base, Endpoint(path), wait)
     raise UserError(

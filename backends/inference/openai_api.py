@@ -10,7 +10,7 @@ from typing import Any
 from backends.errors import UserError
 from backends.inference.exchange import Exchange, Reply
 from backends.inference.openai_reply import Gathered
-from backends.inference.refusals import refusal
+from backends.inference.refusals import refusal, words_of
 from backends.inference.request import (
     WAIT,
     Answered,
@@ -25,8 +25,7 @@ from backends.inference.sse import event_data
 from backends.text import clean, clean_line
 
 DONE = "[DONE]"
-# Owners of models whose defaults cut the distribution unless told not to.
-# Owners of models whose defaults cut the distribution unless told not to: vLLM, llama.cpp, llama-cpp-python.
+# By the owner of the model: what turns off the defaults with which vLLM, llama.cpp and llama-cpp-python cut the distribution.
 WHOLE_DISTRIBUTION: Mapping[str, Mapping[str, float]] = {
     "vllm": {"top_k": -1, "top_p": 1.0},
     "llamacpp": {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
@@ -133,7 +132,8 @@ class OpenAiClient:
         body = {"prompt": text, "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
         reply = self._http.ask("POST", self._endpoint.path, _named(body, self._endpoint))
         gathered = Gathered(chat=False)
-        self._take(reply, gathered)
+        if "echo" not in words_of(reply.value()):  # llama.cpp: "Only no echo is supported"
+            self._take(reply, gathered)
         shown, made = clean(gathered.text), len(gathered.tokens) - 1
         tokens = gathered.tokens[: tokens_before(gathered.tokens, shown, len(clean(text)), made)]
         if not gathered.text.startswith(text) or not any(token.logprob is not None for token in tokens):
@@ -160,14 +160,17 @@ def body_of(request: Request, endpoint: Endpoint) -> dict[str, Any]:
         body["seed"] = request.seed
     if request.stop:
         body["stop"] = list(request.stop)
+    alternatives = max(
+        request.alternatives, 1
+    )  # llama.cpp tells no log-probabilities when asked for 0 alternatives
     if endpoint.chat:
         body["messages"] = [{"role": "user", "content": request.prompt}]
         if request.logprobs:
-            body |= {"logprobs": True, "top_logprobs": request.alternatives}
+            body |= {"logprobs": True, "top_logprobs": alternatives}
     else:
         body["prompt"] = request.prompt
         if request.logprobs:
-            body["logprobs"] = request.alternatives
+            body["logprobs"] = alternatives
     return _named(body, endpoint)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, cast
 
 from backends.inference.request import Token
 from backends.text import clean
 
+IMPOSSIBLE = -9999.0  # a log-probability that means 0
+
 
 class Gathered:
-    """What has come so far. `text` is as it came: clean it before it is shown."""
+    """What has come so far. `text` is not cleaned yet."""
 
     def __init__(self, *, chat: bool) -> None:
         self.text = ""
@@ -73,15 +76,17 @@ class Gathered:
             self._token(text, number, (top or {}).items())
 
     def _token(self, text: Any, number: Any, best: Iterable[tuple[Any, Any]]) -> None:
-        others = [(clean(str(word)), float(value)) for word, value in best if _is_number(value)]
+        told = ((clean(str(word)), _logprob(value)) for word, value in best)
+        others = [(word, value) for word, value in told if value is not None]
         others.sort(key=lambda other: -other[1])
-        self.tokens.append(
-            Token(clean(str(text)), float(number) if _is_number(number) else None, tuple(others))
-        )
+        self.tokens.append(Token(clean(str(text)), _logprob(number), tuple(others)))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or (type(value) is int and abs(value) < 2**53)
+def _logprob(value: Any) -> float | None:
+    """JSON knows no infinity: vLLM writes -9999 for it, llama.cpp the lowest number of 32 bits."""
+    if not isinstance(value, float) and not (type(value) is int and abs(value) < 2**53):
+        return None
+    return -math.inf if value <= IMPOSSIBLE else float(value)
 
 
 def _dict(value: Any) -> dict[str, Any] | None:

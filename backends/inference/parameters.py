@@ -10,6 +10,7 @@ from backends.errors import UserError
 from backends.inference.request import Request
 
 ESCAPED = re.compile(r"\\(.)", re.S)
+SEEDS = 2**31
 ESCAPES = {"n": "\n", "t": "\t"}
 
 
@@ -31,7 +32,7 @@ FIELDS = (
     Field("temperature", "temperature", "lower is more careful; up to 100", 0, 100, whole=False),
     Field("top_k", "top-k", "0 off, 1 greedy, or how many", 0, 1000),
     Field("top_p", "top-p", "0 off, or the likeliest's share", 0, 1, whole=False),
-    Field("seed", "seed", "empty: each time another answer", 0, 2**31 - 1, may_be_empty=True),
+    Field("seed", "seed", "empty: each time another answer", 0, SEEDS - 1, may_be_empty=True),
 )
 # Ways of answering by name; the number of tokens, the seed and the stop texts stay as they are.
 PRESETS: Mapping[str, Request] = {
@@ -61,6 +62,11 @@ def words(request: Request, dot: str = "·") -> str:
 def toggled_greedy(request: Request) -> Request:
     """Greedy is top-k 1 without top-p; back from it is plain sampling."""
     return replace(request, top_k=0) if request.greedy else replace(request, top_k=1, top_p=0.0)
+
+
+def for_several(request: Request, seed: int) -> Request:
+    """`request` for several servers that are compared: with one seed for all, `seed` unless it has its own."""
+    return request if request.greedy or request.seed is not None else replace(request, seed=seed)
 
 
 def with_preset(request: Request, name: str) -> Request:

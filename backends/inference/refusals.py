@@ -32,6 +32,11 @@ def refusal(reply: Reply, place: str) -> UserError:
             f"Prompt and tokens together are longer than the model takes ({said}).",
             "Ask for fewer tokens, or shorten the prompt.",
         )
+    if 300 <= reply.status < 400:
+        place = (
+            clean_line(reply.headers.get("location", ""), 200) or "another address, which it does not name"
+        )
+        return UserError(f"The server sends on to {place}.", "If that is a text server, name its address.")
     if reply.status in (401, 403):
         return UserError(
             f"The server lets nobody in without a key (HTTP {reply.status}).",

@@ -318,6 +318,7 @@ def test_several_prompts_from_a_file_to_several_servers(server: TextServer, tmp_
         found = ask(
             "--file", str(tmp_path / "prompts.txt"), "--url", server.url, "--url", other.url, folder=tmp_path
         )
+        assert server.asked[0]["random_seed"] == other.asked[0]["random_seed"]
     assert found.exit_code == 0
     assert found.output == (
         f"--- prompt 1 of 2, {server.url}\none lazy dog.\n\n--- prompt 1 of 2, {other.url}\none!\n".replace(

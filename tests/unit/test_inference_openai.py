@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -103,6 +104,43 @@ def test_chat_and_llama_cpps_shape_of_log_probabilities(server: TextServer) -> N
     assert whole.tokens[0].alternatives == (("Hi", -0.1), ("Ho", -2.0))
 
 
+# The chunks of vLLM and llama-server with all their keys, and a ping as sse-starlette sends it.
+def vllm(text: str, logprob: float, finish: str | None = None) -> dict[str, Any]:
+    top = [{text: logprob, " cat": -9999.0}]
+    logprobs = {"text_offset": [3], "token_logprobs": [logprob], "tokens": [text], "top_logprobs": top}
+    choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish, "stop_reason": None}
+    return {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "tiny", "choices": [choice], "usage": None}  # fmt: skip
+
+
+def llama(text: str, logprob: float) -> dict[str, Any]:
+    token = {"id": 7, "token": text, "bytes": list(text.encode()), "logprob": logprob}
+    top = [token, {"id": 8, "token": " cat", "bytes": [32], "logprob": -3.4028234663852886e38}]
+    choice = {"text": text, "index": 0, "logprobs": {"content": [{**token, "top_logprobs": top}]}, "finish_reason": None}  # fmt: skip
+    return {"choices": [choice], "created": 1, "model": "tiny.gguf", "system_fingerprint": "b1", "object": "text_completion", "id": "chatcmpl-1"}  # fmt: skip
+
+
+LLAMA_END = {
+    "choices": [{"text": "", "index": 0, "logprobs": None, "finish_reason": "length"}],
+    "usage": {"completion_tokens": 2, "prompt_tokens": 1, "total_tokens": 3}, "timings": {"predicted_n": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        (b": ping - 2026-11-30 12:00:00\r\n\r\n", vllm(" lazy", -0.25), vllm(" dog", -1.5, "length"), "[DONE]"),
+        (llama(" lazy", -0.25), llama(" dog", -1.5), LLAMA_END, "[DONE]"),
+    ],
+)  # fmt: skip
+def test_the_streams_of_vllm_and_llama_server(server: TextServer, stream: tuple[Any, ...]) -> None:
+    server.answer = events(*stream)
+    found = complete(client(server), Request("The", logprobs=True))
+    assert (found.continuation, found.generated) == (" lazy dog", 2)
+    assert [token.logprob for token in found.tokens] == [-0.25, -1.5]
+    assert found.tokens[0].alternatives == ((" lazy", -0.25), (" cat", -math.inf))
+    assert server.asked[0]["logprobs"] == 1, "llama-server tells none when asked for 0"
+
+
 def test_a_stop_text_that_the_server_let_through_is_cut(server: TextServer) -> None:
     *pieces, whole = client(server).answer(Request("x", stop=("dog",)))
     assert pieces[-1] == " lazy " and isinstance(whole, Completion)
@@ -182,8 +220,13 @@ def test_a_text_is_scored_by_its_echo(server: TextServer) -> None:
     server.answer = reply(
         {"choices": [{"text": "X", "logprobs": {"tokens": ["X"], "token_logprobs": [-9.0]}}]}
     )
-    with pytest.raises(UserError, match="knows no `echo`"):
-        client(server).score("abc")
+    for answer in (
+        server.answer,
+        reply({"error": {"code": 400, "message": "Only no echo is supported"}}, 400),
+    ):
+        server.answer = answer
+        with pytest.raises(UserError, match="knows no `echo`"):
+            client(server).score("abc")
     server.answer = reply({"error": {"message": "maximum context length"}}, 400)
     with pytest.raises(TooLongError):
         client(server).score("abc")
@@ -238,6 +281,24 @@ def test_others_are_told_by_their_models_and_routes(routes: Any, pages: Any, nam
 def test_a_server_that_is_none() -> None:
     with TextServer(continuing("!"), routes=()) as server, pytest.raises(UserError, match="no text server"):
         connect(server.url)
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "said"),
+    [
+        (503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, "cannot answer yet"),
+        (401, {"error": "Unauthorized"}, "without a key"),
+        (502, "<html>Bad Gateway</html>", "HTTP 502"),
+        (302, "", "sends on to another address"),
+    ],
+)  # fmt: skip
+def test_a_server_that_refuses_its_list_of_models_is_not_called_unknown(
+    status: int, value: Any, said: str
+) -> None:
+    with TextServer(continuing("!"), routes=(), pages={"/v1/models": reply(value, status)}) as server:
+        with pytest.raises(UserError) as caught:
+            connect(server.url)
+        assert said in caught.value.message and caught.value.remedy
 
 
 # The stream's form.

@@ -41,10 +41,10 @@ def continuing(words: str) -> Answer:
     return answer
 
 
-def events(*data: Any, tear: bool = False, pause: threading.Event | None = None) -> Answer:
-    """Answer with server-sent events; texts go out as they are. `tear`: the connection ends after them, unsaid.
+def events(*items: Any, tear: bool = False, pause: threading.Event | None = None) -> Answer:
+    """Answer with server-sent events: texts are their data as they are, bytes go out raw.
 
-    `pause`: waited for before the last one.
+    `tear`: the connection ends without the end of the answer. `pause`: waited for before the last event.
     """
 
     def answer(handler: BaseHTTPRequestHandler, _body: dict[str, Any]) -> None:
@@ -52,10 +52,11 @@ def events(*data: Any, tear: bool = False, pause: threading.Event | None = None)
         handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
-        for at, item in enumerate(data):
-            if pause is not None and at == len(data) - 1:
+        for at, item in enumerate(items):
+            if pause is not None and at == len(items) - 1:
                 pause.wait(LIMIT)
-            content = f"data: {item if isinstance(item, str) else json.dumps(item)}\n\n".encode()
+            data = item if isinstance(item, str) else "" if isinstance(item, bytes) else json.dumps(item)
+            content = item if isinstance(item, bytes) else f"data: {data}\n\n".encode()
             handler.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
             handler.wfile.flush()
         if not tear:
@@ -83,7 +84,7 @@ class _QuietServer(ThreadingHTTPServer):
 class TextServer:
     """On a free port of 127.0.0.1. `answer` may be changed at any time; `asked` are the bodies that came.
 
-    `pages` are what GET finds. `routes`: what may be asked for (PUT or POST); GET of one is refused with 405, or with
+    `pages` are what GET finds, or how it is answered. `routes`: what may be asked for (PUT or POST); GET of one is refused with 405, or with
     `files` looks for a file and finds none, as core_r0.8.0's does.
     """
 
@@ -114,6 +115,9 @@ class TextServer:
 
             def do_GET(self) -> None:
                 page = (pages or {}).get(self.path)
+                if callable(page):
+                    page(self, {})
+                    return
                 status = 200 if page is not None else 405 if self.path in routes and not files else 404
                 reply(page if page is not None else {"message": "no"}, status)(self, {})
 

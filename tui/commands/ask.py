@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import randrange
 
 import click
 
 from backends.errors import UserError
+from backends.inference.parameters import SEEDS, for_several
 from backends.inference.prompts_file import read_prompts
 from backends.inference.request import Completion, HalfAnswerError, Request, TextClient
 from backends.inference.servers import clients
@@ -45,6 +47,8 @@ def command(
     asked += [_standard_input() if prompt == "-" else prompt for prompt in prompts]
     asked = asked or [_standard_input()]
     servers = clients(workspace, urls)
+    if len(servers) > 1:
+        request = for_several(request, randrange(SEEDS))
     alone = len(asked) * len(servers) == 1
     failed = 0
     for at, prompt in enumerate(asked):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from random import randrange
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
@@ -11,7 +12,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from backends.inference.history import Turn
-from backends.inference.parameters import toggled_greedy, words
+from backends.inference.parameters import SEEDS, for_several, toggled_greedy, words
 from backends.inference.request import Request
 from backends.settings import PromptSettings, read_settings
 from backends.text import clean
@@ -144,6 +145,8 @@ class PromptScreen(PlaceScreen):
             wanted = replace(
                 request or self._request, prompt=prompt, logprobs=True, alternatives=ALTERNATIVES
             )
+            if len(answerers) > 1:
+                wanted = for_several(wanted, randrange(SEEDS))
             self._question = Question(
                 self, answerers, wanted, self._heard, self.mdk.note_failure, parent=parent, score=score
             )
@@ -235,7 +238,7 @@ class PromptScreen(PlaceScreen):
             asked = turns[0].request
             if asked.greedy:
                 self.mdk.tell("Greedy gives the same answer again: ctrl+g samples.", warning=True)
-            request = replace(asked, seed=None if asked.seed is None else asked.seed + 1)
+            request = replace(asked, seed=None if asked.seed is None else (asked.seed + 1) % SEEDS)
             self.ask(asked.prompt, request=request, parent=turns[0].at, score=turns[0].scored)
 
     def action_edit(self) -> None:
