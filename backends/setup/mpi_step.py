@@ -50,18 +50,18 @@ class MpiStep:
         if image is None:
             why = (inside.stderr.strip().splitlines() or ["mpirun said nothing"])[-1]
             evidence = f"host {host}   image without mpirun: {why}"
-            return Finding(self.name, "failed", evidence, rebuild(host))
+            return Finding(self.name, "failed", evidence, rebuild(site, host))
         evidence = f"host {host}   image {image}"
         problem = mismatch(host, image)
         if problem:
-            return Finding(self.name, "failed", f"{evidence}. {problem}", rebuild(host))
+            return Finding(self.name, "failed", f"{evidence}. {problem}", rebuild(site, host))
         return self._prove(site, mpirun, evidence, host)
 
     def _prove(self, site: Site, mpirun: str, evidence: str, host: MpiVersion) -> Finding:
         answer = site.programs.ask(proof_command(site, mpirun), timeout=TIME_LIMIT, env=root_may_run(site))
         failure = judge_proof(answer)
         if failure:
-            return Finding(self.name, "failed", f"{evidence}. {failure}", rebuild(host))
+            return Finding(self.name, "failed", f"{evidence}. {failure}", rebuild(site, host))
         return Finding(
             self.name,
             "ok",
@@ -126,5 +126,11 @@ def judge_proof(answer: Answer) -> str:
     return f"The job of two ranks failed: {words[0] if words else f'status {answer.status}, no message'}"
 
 
-def rebuild(host: MpiVersion) -> str:
-    return f"Rebuild the image with --build-arg OPENMPI={host}, under a new name, then rename it."
+def rebuild(site: Site, host: MpiVersion) -> str:
+    if host.numbers is None:
+        return "Load the Open MPI module of this site, so that its mpirun comes first in PATH."
+    if follows_host(site):
+        return (
+            f"`mdk-tui setup mpi` builds the image anew with --build-arg OPENMPI={host}; the old one is kept."
+        )
+    return f"Build the image anew with Open MPI {host}: its definition takes no OPENMPI. cpu.def has that of its SUITE."

@@ -71,7 +71,7 @@ class PatchesStep:
                 self.name,
                 "warning",
                 f"{', '.join(bad)}: {drifted.target} is not as the patch expects; it was edited, or is of another version.",
-                f"git -C {clone} diff shows the edits. Nothing is overwritten: undo them, or keep them.",
+                f"{what_of_edits(site, drifted)} Nothing is overwritten.",
                 details,
             )
         done = sum(s == "applied" for s in states.values())
@@ -82,23 +82,24 @@ class PatchesStep:
         return Finding(self.name, "pending", evidence, "Apply them.", details)
 
     def actions(self, site: Site) -> Sequence[Action]:
-        site.need_clone()
-        found: list[Action] = []
-        for patch in PATCHES:
-            match state(site, patch):
-                case "pending":
-                    found += apply_actions(site, patch)
-                case "drifted":
-                    raise UserError(
-                        f"{patch.target} was edited, so {patch.file} does not fit.",
-                        f"git -C {site.workspace.megatron} diff {patch.target} shows the edits; undo them, or go without the patch.",
-                    )
-                case "missing":
-                    raise UserError(
-                        f"{patch.source} is missing from the clone.", "Do the step megatron first."
-                    )
-                case "applied":
-                    pass
+        """What applies every patch that fits; edited files are left alone. Raises UserError when none fits."""
+        clone = site.need_clone()
+        states = {patch: state(site, patch) for patch in PATCHES}
+        found = [
+            action
+            for patch, known in states.items()
+            if known == "pending"
+            for action in apply_actions(site, patch)
+        ]
+        for patch, known in states.items():
+            if not found and known == "missing":
+                raise UserError(
+                    f"{patch.source} is missing from {clone}.", "Check the branch that is checked out."
+                )
+            if not found and known == "drifted":
+                raise UserError(
+                    f"{patch.target} was edited, so {patch.file} does not fit.", what_of_edits(site, patch)
+                )
         return found
 
 
@@ -126,11 +127,23 @@ def state(site: Site, patch: Patch) -> State:
     return "pending" if site.programs.ask([*dry_run(patch, source), "--forward"], cwd=clone).ok else "drifted"
 
 
-def apply_actions(site: Site, patch: Patch) -> list[Action]:
+def what_of_edits(site: Site, patch: Patch) -> str:
     clone = site.workspace.megatron
-    if (
-        patch.commit
-        and site.programs.ask(["git", "cat-file", "-e", f"{patch.commit}^{{commit}}"], cwd=clone).ok
+    if patch.in_place:
+        return f"git -C {clone} diff {patch.target} shows the edits: undo them, or go without the patch."
+    return f"Keep it, or move {clone / patch.target} away to have it made anew."
+
+
+def apply_actions(site: Site, patch: Patch) -> list[Action]:
+    """By cherry-pick where the clone has the commit and the target no changes: a picked fix that was reversed since is
+    patched."""
+    clone = site.workspace.megatron
+    if patch.commit and all(
+        site.programs.ask(["git", *words], cwd=clone).ok
+        for words in (
+            ("cat-file", "-e", f"{patch.commit}^{{commit}}"),
+            ("diff", "--quiet", "HEAD", "--", patch.target),
+        )
     ):
         identity = ("-c", "user.name=mdk-tui", "-c", "user.email=mdk-tui@localhost")
         return [Action(f"{patch.name}: cherry-pick", ("git", *identity, "cherry-pick", patch.commit), clone)]

@@ -26,7 +26,6 @@ from backends.setup.data_step import DataStep
 from backends.setup.job import job_folder, start_job
 from backends.setup.megatron_step import MegatronStep, repository
 from backends.setup.mpi_step import MpiStep, judge_proof
-from backends.setup.patches_step import PATCHES, apply_actions, patch_file, state
 from backends.setup.runner import run_actions
 from backends.setup.step import Action, Choices, Site
 from backends.setup.workspace_step import GB, WorkspaceStep, write_refused
@@ -216,6 +215,7 @@ def test_another_vendors_mpirun_is_named(tmp_path: Path) -> None:
     assert (
         found.verdict == "failed" and "MPICH and Open MPI do not start each other's ranks" in found.evidence
     )
+    assert "Load the Open MPI module" in found.remedy
     assert MpiStep().actions(here) == [], "no image of ours follows another vendor"
 
 
@@ -329,54 +329,6 @@ def test_interrupted_between_the_last_two_commands_the_rest_is_done(tmp_path: Pa
     (here.workspace.megatron / "mine_text_document.bin").touch()
     (here.workspace.megatron / "mine.part_text_document.idx").touch()
     assert [action.title for action in DataStep().actions(here)] == ["put the .idx in place"]
-
-
-# Patches.
-
-
-def patched_site(tmp_path: Path) -> Site:
-    here = Site(Workspace(tmp_path), Settings(), ENVIRONMENT, RealPrograms(ENVIRONMENT))
-    patch = next(patch for patch in PATCHES if patch.file == "training_mlflow.patch")
-    lines: list[str] = []
-    for line in patch_file(patch).read_text().splitlines()[2:]:
-        if line.startswith("@@ -"):
-            lines += [""] * (int(line[4:].split(",")[0]) - 1 - len(lines))
-        elif line[:1] in (" ", "-", ""):
-            lines.append(line[1:])
-    target = here.workspace.megatron / patch.target
-    target.parent.mkdir(parents=True)
-    target.write_text("\n".join(lines) + "\n")
-    return here
-
-
-MLFLOW = next(patch for patch in PATCHES if patch.file == "training_mlflow.patch")
-
-
-def test_a_patch_that_was_killed_half_way_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    here = patched_site(tmp_path)
-    target = here.workspace.megatron / MLFLOW.target
-    before = target.read_text()
-    copy, rename = apply_actions(here, MLFLOW)
-    run([copy], tmp_path)  # and here the machine goes down
-    assert target.read_text() == before and state(here, MLFLOW) == "pending"
-    run(apply_actions(here, MLFLOW), tmp_path)
-    assert state(here, MLFLOW) == "applied"
-    assert not Path(here.workspace.megatron / rename.argv[2]).exists()
-
-
-def test_a_file_that_holds_half_of_a_patch_has_drifted(tmp_path: Path) -> None:
-    """Somebody applied some hunks by hand: neither applying nor reversing fits, and nothing is touched."""
-    here = patched_site(tmp_path)
-    target = here.workspace.megatron / MLFLOW.target
-    hunks = patch_file(MLFLOW).read_text().split("\n@@")
-    half = tmp_path / "half.patch"
-    half.write_text("\n@@".join(hunks[:2]) + "\n")
-    subprocess.run(["patch", "-s", "-l", str(target), str(half)], check=True, timeout=300)
-    edited = target.read_text()
-    assert state(here, MLFLOW) == "drifted"
-    with pytest.raises(UserError, match="was edited"):
-        run(apply_actions(here, MLFLOW), tmp_path)
-    assert target.read_text() == edited
 
 
 # The step as a whole.

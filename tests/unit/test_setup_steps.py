@@ -144,6 +144,8 @@ class TestMpi:
         assert finding.verdict == "failed"
         assert finding.evidence.startswith("host 5.0.5   image 4.1.7")
         assert "--build-arg OPENMPI=5.0.5" in finding.remedy
+        of_debian = replace(here, choices=Choices(definition=Path("cpu.def")))
+        assert "SUITE" in MpiStep().look(of_debian).remedy
 
     def test_equal_versions_are_not_believed_without_the_proof(self, tmp_path: Path) -> None:
         image = tmp_path / "x.sif"
