@@ -13,7 +13,8 @@ CHAINED = ("During handling of the above exception", "The above exception was th
 RANK_SAID = re.compile(
     r"\bprocess rank (\d{1,7})|\bRank (\d{1,7})[:,]|\bRank (\d{1,7})\]|^\[rank(\d{1,7})\]|invoked on rank (\d{1,7})|local_rank: \d+\) of .* rank (\d{1,7})"
 )
-PROCESS_NAME = re.compile(r"^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
+# What launchers call the process that failed first: mpirun once, torchrun in the last of its blocks.
+FIRST_FAILED = re.compile(r"^\s*(?:Process name: \[.*[,@](\d{1,7})\]\s*$|rank\s+: (\d{1,7}) \(local_rank)")
 NOT_AN_ERROR = re.compile(
     r"Warning: |\bWARNING\b(?!.*nv files)|^\s*(?:warnings\.warn|# )|NCCL INFO |^  [A-Za-z_]\w* \.{2,} "
 )
@@ -43,7 +44,7 @@ class _Open:
 class _Gathered:
     error: Error
     ranks: set[int] = field(default_factory=set[int])
-    unnamed: int = 0  # reports without a rank
+    unnamed: int = 0  # tracebacks without a rank; at least 1 where none has a rank
 
 
 class ErrorCollector:
@@ -68,11 +69,11 @@ class ErrorCollector:
 
     def read(self, text: str, line: int, rank: int | None, quiet: bool = False) -> bool:
         """Take in one line; `quiet`: its logger calls it a warning, or less. Whether it had to do with an error."""
-        if TRACEBACK in text:
+        if openings := len(TRACEBACK.findall(text)):
             if text.startswith("Original "):  # of a worker; the exception before only says that one failed
                 self._take_back(line, rank)
             traceback = self._open.setdefault(rank, _Open())
-            traceback.count += text.count(TRACEBACK) if not traceback.chained else 0
+            traceback.count += openings if not traceback.chained else 0
             traceback.lines, traceback.chained = 0, False
             if text.startswith("["):  # a printed list of lines: it is whole
                 self._close(rank)
@@ -87,8 +88,8 @@ class ErrorCollector:
             if not self._told(known, text, line, rank):
                 self._add(known, known.kind, text, line, rank)
             return True
-        if (match := PROCESS_NAME.match(text)) is not None:
-            self._first_to_fail(int(match[1]))
+        if (match := FIRST_FAILED.match(text)) is not None:
+            self._first_to_fail(int(match[1] or match[2]))
             return True
         return False
 
@@ -106,14 +107,21 @@ class ErrorCollector:
             traceback.source = text.strip(" ^~") or traceback.source
             return True
         exception = EXCEPTION.match(text)
-        if exception is None or not (ENDS_TRACEBACK.search(exception[1]) or find_known(text, raised=True)):
+        # `_queue.Empty` only says that a worker is late.
+        if (
+            exception is None
+            or text.startswith("_")
+            or not (
+                "." in exception[0] or ENDS_TRACEBACK.search(exception[1]) or find_known(text, raised=True)
+            )
+        ):
             return False
         # A bare `AssertionError`: its source line says what.
         if text.rstrip(": ") == exception[0].rstrip(": "):
             text = f"{text.rstrip()} {traceback.source}"
         known = find_known(text, raised=True)
         kind = known.kind if known else exception[1]
-        self._add(known, kind, text, line, rank)
+        self._add(known, kind, text, line, rank, raised=True)
         self._raised[rank] = (kind, line)
         self._close(rank)
         return True
@@ -146,7 +154,15 @@ class ErrorCollector:
         if traceback.count <= 0:
             del self._open[rank]
 
-    def _add(self, known: KnownError | None, kind: str, text: str, line: int, rank: int | None) -> None:
+    def _add(
+        self,
+        known: KnownError | None,
+        kind: str,
+        text: str,
+        line: int,
+        rank: int | None,
+        raised: bool = False,
+    ) -> None:
         if said := RANK_SAID.search(text):
             rank = int(next(group for group in said.groups() if group))
         gathered = self._found.get(kind)
@@ -159,16 +175,17 @@ class ErrorCollector:
             error = Error(line, rank, kind if known else "exception", message, explanation, remedy, 1, rank)
             gathered = self._found[kind] = _Gathered(error)
         if rank is None:
-            gathered.unnamed += 1
+            # A rank ends with one traceback, but may print any number of messages.
+            gathered.unnamed += raised or not gathered.unnamed
             return
         if gathered.error.first_rank is None:
             gathered.error = replace(gathered.error, first_rank=rank)
         gathered.ranks.add(rank)
 
     def _first_to_fail(self, rank: int) -> None:
-        """mpirun names the first process that failed: tracebacks without a prefix are its own."""
+        """The launcher names the process that failed first: tracebacks without a prefix are its own."""
         for gathered in self._found.values():
-            if gathered.error.first_rank is None:
+            if not gathered.ranks and gathered.error.rank is None:
                 gathered.error = replace(gathered.error, first_rank=rank)
 
     def pending(self) -> list[Error]:

@@ -31,8 +31,10 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
          "Take that node out and resume from the last checkpoint; dmesg and nvidia-smi -q on the node say more."),
     _row("nccl-timeout", ["watchdog caught collective operation timeout", "timeout(ms)=", "heartbeat monitor timed out", "timed out waiting *ms for recv", "timed out waiting *ms for send"], "One rank stopped talking to the others (10 minutes by default).",
          "Look for the first other error; for slow index building or saving raise --distributed-timeout-minutes."),
+    _row("infiniband", ["got completion *vendor err", "async fatal event on", "got async event : local catastrophic", "transport retry count exceeded", "call to ibv_reg_mr", "call to ibv_create"], "A network card or a link between nodes failed (InfiniBand or RoCE).",
+         "Check the links of the nodes that the line names (ibstat, ibqueryerrors, dmesg) and `ulimit -l`; NCCL_IB_HCA chooses the cards, NCCL_IB_TIMEOUT gives a slow fabric more time."),
     _row("duplicate-gpu", ["duplicate gpu detected"], "Two ranks use the same GPU.", "Start as many ranks as GPUs are visible; from core 0.9 on set LOCAL_RANK."),
-    _row("nccl", ["unhandled system error", "ncclsystemerror", "ncclremoteerror", "ncclinternalerror", "ncclunhandledcudaerror", "ncclinvalidusage", "unhandled cuda error, nccl", "unhandled cuda error (run", "distbackenderror", "net/ib : got completion from peer"], "NCCL has a network or shared-memory problem.",
+    _row("nccl", ["unhandled system error", "ncclsystemerror", "ncclremoteerror", "ncclinternalerror", "ncclunhandledcudaerror", "ncclinvalidusage", "unhandled cuda error, nccl", "unhandled cuda error (run", "distbackenderror"], "NCCL has a network or shared-memory problem.",
          "Run with NCCL_DEBUG=INFO; check the size of /dev/shm, NCCL_SOCKET_IFNAME and InfiniBand."),
     _row("hccl", ["hccl function error", "hccl error in", "dist call hccl api failed", "ops function error: hccl", "getting socket times out"], "Ranks on NPUs lost each other (HCCL).",
          "Look for the first other error; for a slow start raise HCCL_CONNECT_TIMEOUT, for slow steps HCCL_EXEC_TIMEOUT."),
@@ -47,12 +49,13 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     _row("local-rank", ["expected local-rank to be the same as rank % device-count"], "Ranks are not numbered node by node.", "Map ranks by slot, with the same GPUs visible on each node."),
     _row("invalid-device", ["invalid device ordinal"], "There are more ranks than visible GPUs.", "Start as many ranks as GPUs; check CUDA_VISIBLE_DEVICES and singularity's --nv."),
     _row("no-gpu", ["megatron requires cuda", "no cuda gpus are available", "found no nvidia driver", "could not find any nv files on this host", "driver on your system is too old", "cuda driver version is insufficient", "no hip gpus are available", "not compiled with cuda enabled"], "The ranks see no GPU.", "Use `singularity exec --nv`; check the driver with nvidia-smi."),
+    _row("gpu-busy", ["devices are busy or unavailable"], "Another process holds the GPU for itself.", "nvidia-smi shows which; end what is left of other runs, or set the GPU's compute mode to default."),
     _row("no-data", ["one or both of the .idx and .bin files cannot be found at the path prefix", "filenotfounderror*.idx", "filenotfounderror*.bin'", "dataset does not exist: "], "The data set is not where --data-path points.",
          "Give the prefix without suffix, such as ./arxiv_text_document."),
     _row("bad-index", ["bad header, cannot read: ", "bad version, cannot read"], "The .idx is no Megatron index.", "Run the preprocessing again."),
     _row("truncated-data", ["mmap length is greater than file size", "buffer is smaller than requested size"], "The .bin or .idx is cut off.", "mdk-tui data PREFIX says how much is missing; run the preprocessing again."),
-    _row("no-tokenizer-file", ["filenotfounderror*vocab", "filenotfounderror*merges", "filenotfounderror*tokenizer", "assert args.vocab_file is not none", "assert args.merge_file is not none", "not found: *tokenizer", "couldn't connect to 'https://huggingface.co'", "is not a valid model identifier", "localentrynotfounderror"],
-         "A file of the tokenizer is missing.", "Check --vocab-file and --merge-file, or --tokenizer-model; a node without internet needs the files of Hugging Face beforehand."),
+    _row("no-tokenizer-file", ["filenotfounderror*vocab", "filenotfounderror*merges", "filenotfounderror*tokenizer", "assert args.vocab_file is not none", "assert args.merge_file is not none", "not found: *tokenizer", "couldn't connect to 'https://huggingface.co'", "is not a valid model identifier", "localentrynotfounderror", "access a gated repo"],
+         "A file of the tokenizer is missing.", "Check --vocab-file and --merge-file, or --tokenizer-model; a node without internet, or without a Hugging Face token for a gated model, needs the files beforehand."),
     _row("token-out-of-range", ["device-side assert triggered", "vectorized_gather_kernel*index out of bounds", "srcindex < srcselectdimsize", "indexerror: index out of range in self", "&& t < n_classes"],
          "A token id is beyond the vocabulary: the data was made with another tokenizer.", "Use the same vocabulary for preprocessing and training."),
     _row("vocabulary-mismatch", ["padded_vocab_size value from checkpoint"], "The checkpoint has another vocabulary size.", "Use its vocabulary, --make-vocab-size-divisible-by and TP."),
@@ -82,6 +85,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     _row("shared-memory", ["error while creating shared memory segment", "call to posix_fallocate failed", "unable to open shared memory object"], "/dev/shm is too small, or full.",
          "Enlarge it (docker: --ipc=host or --shm-size), or remove what other runs left there."),
     _row("host-out-of-memory", ["oom_kill event", "oom-kill event", "srun: error: * task*: out of memory", "out of memory: killed process", "oomkilled", "killed due to memory pressure", "worker (pid *) is killed by signal: killed"], "The memory of the node (not of a GPU) is full, so the kernel ended a rank.", "Lower --num-workers, or ask Slurm for more memory (--mem)."),
+    _row("data-loader", ["dataloader worker (pid(s) *) exited unexpectedly"], "A process that loads data died.", "Look for its own error above; if it was killed, the node's memory or /dev/shm is full: lower --num-workers."),
     _row("interrupted", ["keyboardinterrupt", "signalexception: process * got signal"], "The job was ended from outside (Ctrl-C, SIGTERM).", "Resume it from its last checkpoint."),
     _row("segmentation-fault", ["segmentation fault"], "A rank read memory that is not its own: a fault of a library or its versions.", "Compare the versions of driver, CUDA and PyTorch; run again with PYTHONFAULTHANDLER=1."),
     _row("gpu-kernel", ["an illegal memory access was encountered", "unspecified launch failure", "misaligned address", "cublas error", "cublas_status_", "cudnn_status_", "cudnn error", "memory access fault by gpu", "fail to call hipmodulelaunchkernel", "call acl api failed", "aborting with error : hsa_status_error"],
@@ -108,7 +112,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     _row("arguments", ["error: unrecognized arguments", ": error: argument -", "error: the following arguments are required"], "The script does not know an argument, or its value.",
          "Options differ between versions of Megatron-LM: compare with the script's --help."),
     _row("peer-lost", ["connection refused", "connection closed by peer", "connection reset by peer", "brokenpipeerror"], "Another rank, or a server, went away.", "Look for the first other error, in the logs of other nodes too.", raised=True),
-    _row("binary-mismatch", ["undefined symbol", "version `glibc", "cannot open shared object file", "no kernel image is available"], "A compiled package does not fit this PyTorch, CUDA or system.",
+    _row("binary-mismatch", ["undefined symbol", "version `glibc", "cannot open shared object file", "no kernel image is available", "invalid device function"], "A compiled package does not fit this PyTorch, CUDA or system.",
          "Install it again, built for the PyTorch in use (flash-attn, Transformer Engine, apex).", raised=True),
     _row("missing-module", ["modulenotfounderror", "importerror: cannot import name", "is not installed, please install"], "A Python package that the script needs is missing, or of another version.",
          "Install it where the ranks run: inside the image, where there is one.", raised=True),
@@ -134,7 +138,8 @@ ENDINGS = frozenset(
 _PHRASES = tuple((phrase[0], phrase[1:], row) for row in KNOWN_ERRORS for phrase in row.phrases)
 
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*)(?::|\s*$)")
-TRACEBACK = "Traceback (most recent call last)"
+# Ray names the call instead of Python's words.
+TRACEBACK = re.compile(r"Traceback \(most recent call last\)|\bray::[\w.]+\(\) \(pid=")
 
 
 def find_known(line: str, raised: bool = False) -> KnownError | None:

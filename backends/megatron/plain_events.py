@@ -158,6 +158,10 @@ def _exit_code(m: Match, line: int, rank: int | None) -> Event:
     return Exit(line, rank, m[0].strip(), status=int(m["status"]))
 
 
+def _killed(m: Match, line: int, rank: int | None) -> Event:
+    return Exit(line, rank, m[0].strip(), signal={"Killed": 9, "Terminated": 15, "Aborted": 6}[m["word"]])
+
+
 def _exited(m: Match, line: int, rank: int | None) -> Event:
     return Exit(line, rank, m[0].strip())
 
@@ -210,6 +214,7 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("signal ", r"^\s*signal (?P<signal>\d{1,4}) \(\w[\w ]*\)\.\s*$", _signalled),
     ("Exit code:", r"^\s*Exit code:\s+(?P<status>\d{1,9})\s*$", _exit_code),
     ("Exited with exit code", r"srun: error: .*: tasks? [\d,-]+: Exited with exit code (?P<status>\d{1,9})", _exit_code),
+    *((word, rf"^\s*(?P<word>{word})(?: \(core dumped\))?\s*$", _killed) for word in ("Killed", "Terminated", "Aborted")),
     ("Terminated", r"srun: (?:error: .*: tasks? [\d,-]+: Terminated|Force Terminated job .*)", _exited),
     ("PBS: job killed", r"=>> PBS: job killed: .*", _exited),
     ("TERM_RUNLIMIT", r"TERM_RUNLIMIT: .*", _exited),

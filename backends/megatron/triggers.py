@@ -20,6 +20,8 @@ OTHERS = (
     "noticed that process rank",
     "will not load any checkpoints",
     "recent",  # of a traceback, whose first word is glued to anything, such as the ^C that caused it
+    "ray",  # of Ray's tracebacks
+    "local",  # of torchrun's list of failures
 )
 # Names of arguments may be any; an escape sequence may stand in the middle of a word.
 ANYWHERE = (b"...", b"\x1b")

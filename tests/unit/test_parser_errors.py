@@ -76,6 +76,12 @@ LINES = [
     ("daemon-lost", "A daemon failed to report back after being spawned"),
     ("rank-killed", "mpirun noticed that process rank 1 with PID 77 on node n exited on signal 9 (Killed)."),
     ("mpi-abort", "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"),
+    ("infiniband", "n1:984:1357 [4] net_ib.cc:2360 NCCL WARN NET/IB: Got completion from peer 10.1.2.3<4206> with status=12 opcode=1 len=0 vendor err 129 (Recv)"),
+    ("infiniband", "n1:238:1219 [0] net_ib.cc:180 NCCL WARN NET/IB : mlx5_ib0:1 async fatal event on QP (0x7f6): local access violation work queue error"),
+    ("infiniband", "[1700000000.1] [n1:55:0] ib_mlx5_log.c:171  UCX  ERROR Transport retry count exceeded on mlx5_0:1/IB"),
+    ("gpu-busy", "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"),
+    ("data-loader", "RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly"),
+    ("no-tokenizer-file", "OSError: You are trying to access a gated repo."),
     ("rank-failed", "prterun detected that one or more processes exited with non-zero status,"),
 ]  # fmt: skip
 
@@ -83,6 +89,7 @@ SLURM = "slurmstepd: error: *** JOB 4711 ON gpu07 CANCELLED AT 2025-02-11T04:17:
 # What is an error only as the end of a traceback.
 RAISED = [
     ("missing-module", "ModuleNotFoundError: No module named 'apex'"),
+    ("binary-mismatch", "RuntimeError: HIP error: invalid device function"),
     ("binary-mismatch", "ImportError: /x/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"),
     ("no-permission", "PermissionError: [Errno 13] Permission denied: '/ckpt/iter_0000100'"),
     ("file-system", "OSError: [Errno 116] Stale file handle"),
@@ -200,6 +207,35 @@ def test_mpirun_names_the_first_rank_of_tracebacks_without_prefix() -> None:
         + "\n   Process name: [prterun-vm-2635@1,3]\n   Exit code:    1\n"
     )
     assert one(text, "error")["first_rank"] == 3
+
+
+def test_torchrun_names_the_first_rank_in_the_last_of_its_blocks() -> None:
+    text = (
+        "Traceback (most recent call last):\n  File x\nKeyError: 'state'\n"
+        "torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) local_rank: 5 (pid: 119) of binary: python\n"
+        "Failures:\n[1]:\n  rank      : 3 (local_rank: 3)\nRoot Cause (first observed failure):\n[0]:\n  rank      : 5 (local_rank: 5)\n"
+    )
+    found = rows(parse(text), "error")
+    assert [(row["kind"], row["first_rank"]) for row in found] == [("exception", 5), ("rank-failed", 5)]
+
+
+def test_messages_without_a_rank_are_not_counted_as_ranks() -> None:
+    line = "Loss.cu:240: nll_loss: block: [0,0,0], thread: [{}, 0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
+    assert one("".join(map(line.format, range(100))), "error")["ranks"] == 1
+
+
+def test_tracebacks_of_ray() -> None:
+    text = (
+        "(TaskRunner pid=33) Unhandled error: ray::WorkerDict.load_checkpoint() (pid=18, ip=10.1.2.3)\n"
+        '(TaskRunner pid=33)   File "base.py", line 440, in func\n'
+        "(TaskRunner pid=33) KeyError: 'master_param'\n"
+    )
+    assert one(text, "error")["message"] == "KeyError: 'master_param'"
+
+
+def test_exceptions_of_packages_end_a_traceback_whatever_their_name() -> None:
+    text = "[rank0]: Traceback (most recent call last):\n[rank0]:   File x\n[rank0]: triton.runtime.errors.OutOfResources: out of resource: shared memory\n"
+    assert one(text, "error")["first_rank"] == 0
 
 
 def test_a_bare_assertion_says_what_it_asserted() -> None:

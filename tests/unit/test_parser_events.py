@@ -209,6 +209,8 @@ def test_timers_below_a_prefix_on_each_line() -> None:
         ("prterun noticed that process rank 0 with PID 0 on node vm exited on\nsignal 9 (Killed).\n", "signal 9 (Killed).", None, 9, 0),
         ("   Process name: [prterun-vm-2635@1,1]\n   Exit code:    7\n", "Exit code:    7", 7, None, 1),
         ("  exitcode  : -9 (pid: 4242)", "exitcode  : -9 (pid: 4242)", None, 9, None),
+        ("Killed", "Killed", None, 9, None),
+        ("Aborted (core dumped)", "Aborted (core dumped)", None, 6, None),
         ("  exitcode  : 1 (pid: 4242)", "exitcode  : 1 (pid: 4242)", 1, None, None),
     ],
 )  # fmt: skip
