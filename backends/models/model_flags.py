@@ -155,7 +155,7 @@ def _interleaved() -> UserError:
 
 def _spread_experts() -> UserError:
     return UserError(
-        f"The experts of this model lie in files of several ranks ({EXPERT_PARALLEL}), and the text server of core_r0.8.0 "
-        "reads all experts from one.",
-        "Checkpoints of a run with --use-dist-ckpt load with any layout.",
+        f"The experts of this model are split over files of several ranks ({EXPERT_PARALLEL}); the text server of core_r0.8.0 "
+        "reads all experts from one file.",
+        "A distributed checkpoint loads with any layout: mdk-tui resume DIR -- --use-dist-ckpt, and serve what that saves next.",
     )
