@@ -12,9 +12,9 @@ ITERATION = re.compile(r"^iteration \d+ of ")
 SERVED = re.compile(r" \(server(?:, iteration \d+)?\)$")
 
 
-def server_title(trained: str, iteration: int | None) -> str:
-    """Of a server on the model `trained`: on its checkpoint of `iteration`, or on whatever is newest."""
-    return f"{trained} (server{f', iteration {iteration}' if iteration is not None else ''})"
+def server_title(trained: str, iteration: int | str | None) -> str:
+    """Of a server on the model `trained`: on its checkpoint of `iteration`, or on what its tracker names ("release")."""
+    return f"{trained} (server{f', iteration {iteration}' if isinstance(iteration, int) else ''})"
 
 
 def label(info: RunInfo) -> str:

@@ -14,33 +14,19 @@ from backends.launch.ports import with_master_port
 from backends.launch.prospect import Prospect, prospect_of
 from backends.models import model_flags
 from backends.models.arguments import merge_arguments
+from backends.runs.branching import make_pin, pin_of
 from backends.runs.checkpoints import (
-    ITERATION,
     Iteration,
     describe,
     folder_name,
     read_tracker,
 )
 from backends.runs.plan import RunPlan, Trainer
-from backends.runs.planning import free_port, make_pin, pin_of, save_folder_of, writer_of
+from backends.runs.planning import free_port, writer_of
 from backends.runs.stored_values import arguments_file
 from backends.runs.torch_archive import stored_arguments
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace, shell_command
-
-
-def served(
-    workspace: Workspace, given: Path | None, iteration: int | None = None
-) -> tuple[Path, int | None, str | None]:
-    """(save folder, iteration to pin, why it is another folder than `given`). None: what the tracker names.
-
-    A folder `…/iter_N` means that iteration. Raises UserError.
-    """
-    if given is not None and iteration is None and (match := ITERATION.fullmatch(given.name)):
-        save, _ = save_folder_of(workspace, given)
-        return save, int(match[1]), None
-    save, why = save_folder_of(workspace, given, iteration)
-    return save, iteration, why
 
 
 def serve_plan(
@@ -48,7 +34,7 @@ def serve_plan(
     save: Path,
     *,
     port: int,
-    iteration: int | None = None,
+    iteration: Iteration | None = None,
     changes: Sequence[str] = (),
     wait: bool = False,
     launcher: str | None = None,
@@ -84,14 +70,14 @@ def serve_plan(
     return plan
 
 
-def serve_prospect(workspace: Workspace, save: Path, iteration: int | None = None) -> Prospect:
+def serve_prospect(workspace: Workspace, save: Path, iteration: Iteration | None = None) -> Prospect:
     """A text server on checkpoint `iteration` of `save`, else on its newest. Raises UserError when there is none."""
     plan = with_master_port(serve_plan(workspace, save, port=free_port(), iteration=iteration), workspace)
     step = () if iteration is None else ("--iteration", str(iteration))
     return prospect_of(workspace, plan, "serve", shell_command(workspace, "serve", str(save), *step))
 
 
-def pinned(workspace: Workspace, save: Path, iteration: int) -> Path:
+def pinned(workspace: Workspace, save: Path, iteration: Iteration) -> Path:
     """A folder, made if need be, from which any server loads `iteration` of `save`. Raises UserError."""
     folder = pin_of(workspace, save, iteration)
     make_pin(save, iteration, folder)
@@ -106,7 +92,7 @@ def _here(plan: RunPlan, wish: Placement) -> RunPlan:
     return dataclasses.replace(plan, hosts=(), processes=processes)
 
 
-def _check(save: Path, iteration: int | None) -> None:
+def _check(save: Path, iteration: Iteration | None) -> None:
     see = f"See what is there: mdk-tui checkpoints {save}"
     wanted: Iteration | None = iteration
     if wanted is None:
@@ -121,7 +107,9 @@ def _check(save: Path, iteration: int | None) -> None:
         raise UserError(f"The checkpoint of iteration {wanted} is not whole: {reason}", see)
 
 
-def _model_of(parent: RunPlan | None, save: Path, iteration: int | None) -> tuple[Trainer, tuple[str, ...]]:
+def _model_of(
+    parent: RunPlan | None, save: Path, iteration: Iteration | None
+) -> tuple[Trainer, tuple[str, ...]]:
     """(who serves it, the model's flags). A checkpoint of the demo says itself what it is."""
     if parent is not None:
         return (

@@ -12,8 +12,8 @@ from backends.launch.hostfile import find_hostfile, hosts_of
 from backends.launch.image import workspace_image
 from backends.megatron.indexed_dataset import find_prefix
 from backends.models.arguments import flatten, group_arguments, int_of
+from backends.runs.branching import absolute
 from backends.runs.plan import RunPlan, Trainer
-from backends.runs.planning import absolute
 from backends.settings import Settings, SlurmSettings, read_settings
 from backends.workspace import Workspace
 

@@ -16,9 +16,10 @@ from backends.launch.own_arguments import own_arguments
 from backends.launch.placement import Placement, placed
 from backends.launch.start import SUPERVISOR, start
 from backends.models.problem import Problem
+from backends.runs.branching import make_branch, make_pin
 from backends.runs.checkpoints import TRACKER, folder_name
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, moment_of
-from backends.runs.planning import make_branch, make_pin, writers_of
+from backends.runs.planning import writers_of
 from backends.runs.processes import find_process
 from backends.runs.resuming import Resumption, load_problems
 from backends.workspace import Workspace
@@ -58,8 +59,8 @@ def start_resumption(
     if not resumption.branches:
         call_off_automatic(workspace, source.save)
         return start(plan, workspace, program=program)
-    if not isinstance(source.iteration, int) or plan.save is None:
-        raise ValueError("a branch has an iteration and a folder")
+    if plan.save is None:
+        raise ValueError("a branch has a folder")
     if plan.load and plan.load != plan.save:
         make_pin(source.save, source.iteration, Path(plan.load))
         return start(plan, workspace, program=program)

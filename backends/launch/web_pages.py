@@ -12,9 +12,9 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.image import find_singularity, workspace_image
+from backends.runs.branching import absolute
 from backends.runs.catalog import find_run
 from backends.runs.folder import NAME
-from backends.runs.planning import absolute
 from backends.settings import read_settings
 from backends.tracking.place import tracking_place
 from backends.tracking.web_commands import (

@@ -115,7 +115,7 @@ def hanging(signs: Signs, quiet: float, patience: float = HANGS_AFTER) -> str | 
     return error[1] if error is not None and quiet >= patience and not signs.ended else None
 
 
-def pinned_folder(place: Path, key: str, iteration: int) -> Path:
+def pinned_folder(place: Path, key: str, iteration: Iteration) -> Path:
     """A folder below `place` with one iteration of the save folder that `key` stands for; `wanted_iteration` knows it."""
     return place / PINNED / key / str(iteration)
 

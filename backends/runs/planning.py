@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.files import real, write_atomic
+from backends.files import real
 from backends.models.arguments import EXIT_SIGNAL, int_of, merge_arguments, without, words_of
+from backends.runs.branching import absolute
 from backends.runs.catalog import trained
-from backends.runs.checkpoints import (
-    ITERATION,
-    TRACKER,
-    Iteration,
-    describe,
-    folder_name,
-    is_save_folder,
-    read_tracker,
-    save_folders,
-)
-from backends.runs.folder import NAME, RunFolder, next_free
-from backends.runs.judgement import pinned_folder
+from backends.runs.checkpoints import Iteration, folder_name, read_tracker
+from backends.runs.folder import RunFolder, next_free
 from backends.runs.plan import RunPlan, Trainer
 from backends.runs.rebuilt_plan import rebuilt_plan
 from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT
@@ -69,16 +58,6 @@ def new_save_folder(base: Path, now: datetime) -> Path:
     return next_free(absolute(base), now)
 
 
-def base_of(save: Path) -> Path:
-    """Where a branch of `save` goes: beside it, among the dated folders of its base."""
-    return save.parents[1] if NAME.fullmatch(f"{save.parent.name}/{save.name}") else save.parent
-
-
-def absolute(path: Path) -> Path:
-    """With links as the user wrote them."""
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 (resolve() would follow links)
-
-
 def continue_plan(workspace: Workspace, save: Path, changes: Sequence[str]) -> RunPlan:
     """Go on where the run that wrote `save` stopped: `--load` = `--save` = the dated folder. Raises UserError."""
     tracker = read_tracker(save)
@@ -87,28 +66,16 @@ def continue_plan(workspace: Workspace, save: Path, changes: Sequence[str]) -> R
             f"{save} holds no checkpoint to continue from. {tracker.problem}",
             f"See what is there: mdk-tui checkpoints {save}",
         )
-    return _go_on(workspace, save, tracker.iteration, save, changes)
+    return next_plan(workspace, save, tracker.iteration, save, changes)
 
 
-def branch_plan(
-    workspace: Workspace, save: Path, iteration: int, branch: Path, changes: Sequence[str]
-) -> RunPlan:
-    """Go on from an earlier iteration of `save` in `branch`, a folder that `make_branch` fills. Raises UserError."""
-    if not (save / folder_name(iteration)).is_dir():
-        there = sorted(int(m[1]) for p in _names(save) if (m := ITERATION.fullmatch(p)))
-        raise UserError(
-            f"{save} has no checkpoint of iteration {iteration}.",
-            f"There are: {', '.join(map(str, there))}." if there else f"See: mdk-tui checkpoints {save}",
-        )
-    return _go_on(workspace, save, iteration, branch, changes)
-
-
-def _go_on(
+def next_plan(
     workspace: Workspace, save: Path, iteration: Iteration, target: Path, changes: Sequence[str]
 ) -> RunPlan:
-    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`.
+    """The plan of the run that wrote `save`, with `changes`, loading from and saving to `target`. Raises UserError.
 
-    Where no run of the workspace did, it is made of the arguments inside the checkpoint.
+    If no run of the workspace wrote `save`, the plan is made from the arguments inside the checkpoint. `target` is `save`,
+    or the folder of a branch.
     """
     parent = writer_of(workspace, save)
     plan = parent.plan() if parent else rebuilt_plan(save / folder_name(iteration))
@@ -130,41 +97,6 @@ def _go_on(
         attempt=0,
         data=_data(arguments),
     )
-
-
-def make_branch(save: Path, iteration: int, branch: Path) -> None:
-    """Fill the empty folder `branch`: a link to the checkpoint and a tracker file of its own. `save` is not touched.
-
-    The link is relative: it also holds where an image sees the base at another path. Raises OSError.
-    """
-    name = folder_name(iteration)
-    target = os.path.relpath(real(save / name), real(branch))
-    (branch / name).symlink_to(target, target_is_directory=True)
-    # Last, as Megatron-LM does: it says that the rest is there.
-    write_atomic(branch / TRACKER, str(iteration))
-
-
-def pin_of(workspace: Workspace, save: Path, iteration: int) -> Path:
-    """The folder from which any program loads `iteration` of `save`; `make_pin` makes it.
-
-    core_r0.8.0 knows `--ckpt-step` and loads what the tracker names all the same.
-    """
-    key = hashlib.sha256(str(real(save)).encode()).hexdigest()[:8]
-    return pinned_folder(workspace.outputs, key, iteration)
-
-
-def make_pin(save: Path, iteration: int, folder: Path) -> None:
-    """Fill `folder`, if need be, with a link to the checkpoint and a tracker that names it. Raises UserError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / folder_name(iteration)).exists():
-            make_branch(save, iteration, folder)
-    except FileExistsError:
-        pass  # another one is being started
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be made: {error.strerror}.", "Make room, or check its permissions."
-        ) from None
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:
@@ -190,83 +122,6 @@ def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
     return next(writers_of(workspace, save), None)
 
 
-def save_folder_of(
-    workspace: Workspace, given: Path | None, iteration: int | None = None
-) -> tuple[Path, str | None]:
-    """(the save folder that `given` means, why it is another one). None: of the newest run that trained.
-
-    `…/iter_N` means its save folder, a base means its newest dated folder with a whole checkpoint: Megatron-LM would
-    start both from random weights. Raises UserError.
-    """
-    if given is None:
-        return newest_save(workspace), None
-    folder = absolute(given)
-    if not folder.is_dir():
-        raise UserError(
-            f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.", status=2
-        )
-    if ITERATION.fullmatch(folder.name) or folder.name == "release":
-        return (
-            folder.parent,
-            f"{folder.name} is one checkpoint of {folder.parent}, which holds the tracker file.",
-        )
-    if is_save_folder(folder):
-        return folder, None
-    save, why = newest_whole(folder, iteration)
-    return save, f"{folder} is a base. {why}"
-
-
-def newest_whole(base: Path, iteration: int | None = None) -> tuple[Path, str]:
-    """(the newest dated folder of `base` whose tracker names a whole checkpoint, that in words with those passed over).
-
-    `iteration`: one that has this iteration, whole. Raises UserError when there is none.
-    """
-    dated = save_folders(base)
-    if not dated:
-        raise UserError(f"{base} holds no checkpoints.", "Name a folder that a run saved to.")
-    passed: list[str] = []
-    for save in dated:
-        if (why := _not_whole(save, iteration)) is None:
-            over = f" Passed over: {'; '.join(passed)}" if passed else ""
-            return save, f"Its newest dated folder with {_wanted(iteration)} is {save}.{over}"
-        passed.append(f"{save.relative_to(base)}: {why}")
-    raise UserError(
-        f"None of the {len(dated)} dated folders of {base} holds {_wanted(iteration)}. {passed[0]}",
-        f"See: mdk-tui checkpoints {base}",
-    )
-
-
-def _wanted(iteration: int | None) -> str:
-    return "a whole checkpoint" if iteration is None else f"iteration {iteration}"
-
-
-def _not_whole(save: Path, iteration: int | None) -> str | None:
-    """Why `iteration` of `save` (None: what its tracker names) cannot be loaded."""
-    wanted: Iteration | None = iteration
-    if wanted is None:
-        tracker = read_tracker(save)
-        if tracker.iteration is None:
-            return tracker.problem
-        wanted = tracker.iteration
-    folder = save / folder_name(wanted)
-    if not folder.is_dir():
-        return f"There is no {folder.name}."
-    reason = describe(folder, tracked=True).reason
-    return f"{folder.name} is not whole: {reason}" if reason else None
-
-
-def newest_save(workspace: Workspace) -> Path:
-    """Where the newest run that trained saves. Raises UserError when none did."""
-    newest = next(trained(workspace), None)
-    if newest is not None:
-        return newest[1]
-    raise UserError(
-        "No run of this workspace has saved anything.",
-        "Start one: `mdk-tui demo` or `mdk-tui launch`.",
-        status=2,
-    )
-
-
 def _with_exit_signal(arguments: Sequence[str]) -> tuple[str, ...]:
     """With the flag that makes TERM save first: without it there is no graceful stop."""
     return merge_arguments(arguments, (EXIT_SIGNAL,))
@@ -275,10 +130,3 @@ def _with_exit_signal(arguments: Sequence[str]) -> tuple[str, ...]:
 def _data(arguments: Sequence[str]) -> str | None:
     """What is trained on: one prefix, or several with their weights."""
     return " ".join(words_of(arguments, "--data-path")) or None
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return [path.name for path in folder.iterdir()]
-    except OSError:
-        return []

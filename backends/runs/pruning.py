@@ -10,6 +10,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.files import real
+from backends.runs.branching import absolute, base_of
 from backends.runs.catalog import describe, run_folders
 from backends.runs.checkpoints import (
     Checkpoint,
@@ -19,7 +20,6 @@ from backends.runs.checkpoints import (
     read_tracker,
     save_folders,
 )
-from backends.runs.planning import absolute, base_of
 from backends.runs.torch_checkpoint import Layout
 from backends.workspace import Workspace
 

@@ -11,57 +11,18 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.models.arguments import flatten, int_of, merge_arguments, value_of
 from backends.models.problem import Problem
+from backends.runs.branching import base_of, pin_of
 from backends.runs.catalog import describe
-from backends.runs.checkpoints import (
-    TRACKER,
-    Checkpoint,
-    Iteration,
-    checkpoints,
-    folder_name,
-    is_save_folder,
-    iteration_of,
-    read_tracker,
-)
-from backends.runs.checkpoints import describe as describe_checkpoint
+from backends.runs.checkpoint_choice import Source, find_source
+from backends.runs.checkpoints import checkpoints, read_tracker
 from backends.runs.comparison import compare, needed_flags
 from backends.runs.difference import Difference
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import (
-    absolute,
-    base_of,
-    branch_plan,
-    continue_plan,
-    new_save_folder,
-    newest_save,
-    newest_whole,
-    pin_of,
-    writer_of,
-    writers_of,
-)
+from backends.runs.planning import new_save_folder, next_plan, writer_of, writers_of
 from backends.runs.processes import this_machine
 from backends.runs.stored_values import Stored, read_stored
 from backends.workspace import Workspace
-
-NO_TRACKER = f"there Megatron-LM finds no {TRACKER} and would start from random weights"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The checkpoint to go on from: `iteration` of the save folder `save`.
-
-    `branch`: it is not what the tracker names, or another line of training is wanted; Megatron-LM can then only load it
-    from a folder of its own. `why`: why it is not simply the folder that was given.
-    """
-
-    save: Path
-    iteration: Iteration
-    branch: bool
-    why: str | None = None
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.save / folder_name(self.iteration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,99 +45,15 @@ class Resumption:
         return self.source.branch
 
 
-def find_source(workspace: Workspace, given: Path | None, iteration: int | None) -> Source:
-    """What `given` (None: the newest run's folder) and `iteration` mean. Raises UserError where nothing whole is meant.
-
-    `…/iter_N` means iteration N of its save folder; a base means its newest dated folder with a whole checkpoint.
-    """
-    if given is None:
-        return _of_save(newest_save(workspace), iteration, None)
-    folder = absolute(given)
-    if not folder.is_dir():
-        raise UserError(
-            f"{folder} is no folder.", "See `mdk-tui runs --json` for where each run saves.", status=2
-        )
-    named = iteration_of(folder)
-    if named is not None:
-        return _of_checkpoint(folder, named, iteration)
-    if is_save_folder(folder):
-        return _of_save(folder, iteration, None)
-    return _of_base(folder, iteration)
-
-
-def _of_checkpoint(folder: Path, named: Iteration, iteration: int | None) -> Source:
-    save, wanted = folder.parent, named if iteration is None else iteration
-    why = f"{folder.name} is one checkpoint of {save}: {NO_TRACKER}."
-    tracked = read_tracker(save).iteration == wanted and iteration is None
-    if not tracked and wanted == "release":
-        raise UserError(f"{folder} cannot be branched from.", "Name an iteration.")
-    return _whole(
-        Source(save, wanted, not tracked, why if tracked else f"{why} It goes on in a branch of its own.")
-    )
-
-
-def _of_base(base: Path, iteration: int | None) -> Source:
-    save, why = newest_whole(base, iteration)
-    return _of_save(save, iteration, f"{base} is a base: {NO_TRACKER}. {why}")
-
-
-def _of_save(save: Path, iteration: int | None, why: str | None) -> Source:
-    if iteration is not None:
-        return _whole(Source(save, iteration, True, why))
-    tracker = read_tracker(save)
-    if tracker.iteration is None:
-        remedy = _instead(save) or f"See what is there: mdk-tui checkpoints {save}"
-        raise UserError(f"{save} holds no checkpoint to continue from. {tracker.problem}", remedy)
-    return _whole(Source(save, tracker.iteration, False, why))
-
-
-def _whole(source: Source) -> Source:
-    """Raises UserError when it is not there or not whole: Megatron-LM would end with status 0, or load half of it."""
-    if not source.checkpoint.is_dir():
-        there = sorted(c.iteration for c in checkpoints(source.save) if isinstance(c.iteration, int))
-        raise UserError(
-            f"{source.save} has no checkpoint of iteration {source.iteration}.",
-            f"There are: {', '.join(map(str, there))}."
-            if there
-            else f"See: mdk-tui checkpoints {source.save}",
-        )
-    found = _described(source.save, source.iteration)
-    if not found.complete:
-        raise UserError(
-            f"Iteration {source.iteration} in {source.save} is not whole. {found.reason}",
-            _instead(source.save) or f"See: mdk-tui checkpoints {source.save}",
-        )
-    return source
-
-
-def _described(save: Path, iteration: Iteration) -> Checkpoint:
-    folder = save / folder_name(iteration)
-    return describe_checkpoint(folder, tracked=True)
-
-
-def _instead(save: Path) -> str | None:
-    """The command that goes on from the newest whole checkpoint of `save`."""
-    whole = next((c for c in checkpoints(save) if c.complete and isinstance(c.iteration, int)), None)
-    return (
-        f"Branch from the newest whole one: mdk-tui resume {save} --iteration {whole.iteration}"
-        if whole
-        else None
-    )
-
-
 def resumption(
     workspace: Workspace, given: Path | None, iteration: int | None, changes: Sequence[str], now: datetime
 ) -> Resumption:
     """Go on with what the run that wrote the checkpoint did, with `changes`. Raises UserError."""
     source = find_source(workspace, given, iteration)
-    if source.branch:
-        if source.iteration == "release":
-            raise UserError(f"{source.checkpoint} cannot be branched from.", "Name an iteration.")
-        branch = new_save_folder(base_of(source.save), now)
-        plan = branch_plan(workspace, source.save, source.iteration, branch, changes)
-    else:
+    target = new_save_folder(base_of(source.save), now) if source.branch else source.save
+    if not source.branch:
         check_idle(workspace, source.save)
-        plan = continue_plan(workspace, source.save, changes)
+    plan = next_plan(workspace, source.save, source.iteration, target, changes)
     return dataclasses.replace(_compared(workspace, source, plan), rebuilt=plan.parent is None)
 
 
@@ -184,7 +61,7 @@ def loading(workspace: Workspace, plan: RunPlan, given: Path) -> Resumption:
     """A new run (`plan`, which saves to a dated folder of its own) that begins with a checkpoint. Raises UserError."""
     source = find_source(workspace, given, None)
     load = plan.save if source.branch else str(source.save)
-    if source.branch and plan.begins_anew and isinstance(source.iteration, int):
+    if source.branch and plan.begins_anew:
         # It will reach that iteration again, and must not save through a branch's link.
         load = str(pin_of(workspace, source.save, source.iteration))
     writer = writer_of(workspace, source.save)

@@ -26,10 +26,11 @@ from checkpoint_trees import (
 from backends.errors import UserError
 from backends.files import real, write_json
 from backends.inference.serving import pinned
+from backends.runs.branching import base_of, make_branch
 from backends.runs.checkpoints import TRACKER, checkpoints, read_tracker, save_folders
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import base_of, make_branch, new_save_folder
+from backends.runs.planning import new_save_folder
 from backends.runs.pruning import RECORD, linked_checkpoints, needed_by_branches, plan_pruning, prune
 from backends.runs.state import RunState
 from backends.runs.torch_archive import read_pickle, stored_arguments

@@ -27,7 +27,7 @@ from backends.inference.readiness import (
     until_address,
     until_ready,
 )
-from backends.inference.serving import serve_plan, served
+from backends.inference.serving import serve_plan
 from backends.launch.ending import stop_run
 from backends.launch.placement import Placement
 from backends.launch.server_source import SERVER, TOKENIZATION, server_problems
@@ -36,6 +36,7 @@ from backends.models.arguments import group_arguments, value_of
 from backends.models.megatron_presets import MEGATRON_PRESETS
 from backends.models.presets import find
 from backends.runs.catalog import describe
+from backends.runs.checkpoint_choice import checkpoint_meant
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.judgement import not_ready, pinned_folder, wanted_iteration
@@ -209,9 +210,9 @@ def test_one_iteration_of_a_folder_may_be_named(workspace: Workspace) -> None:
     save = workspace.root / "s"
     for iteration in (100, 200):
         write_checkpoint(save, iteration, STORED)
-    assert served(workspace, save / "iter_0000100") == (save, 100, None)
-    assert served(workspace, save, 100) == (save, 100, None)
-    assert served(workspace, save) == (save, None, None)
+    assert checkpoint_meant(workspace, save / "iter_0000100")[:2] == (save, 100)
+    assert checkpoint_meant(workspace, save, 100) == (save, 100, None)
+    assert checkpoint_meant(workspace, save) == (save, None, None)
 
 
 def test_an_iteration_is_loaded_from_a_folder_whose_tracker_names_it(workspace: Workspace) -> None:

@@ -15,7 +15,7 @@ from backends.runs.checkpoints import checkpoints
 from backends.runs.folder import create_run_folder
 from backends.runs.lineages import lineages
 from backends.runs.plan import RunPlan
-from backends.runs.planning import make_branch
+from backends.runs.branching import make_branch
 from backends.runs.save_forecast import SaveForecast, forecast
 from backends.runs.save_history import SaveHistory, read_save_history
 from backends.runs.state import RunState

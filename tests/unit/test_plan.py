@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_trees import torch_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,16 +15,15 @@ from backends.errors import UserError
 from backends.files import write_json
 from backends.inference.serving import serve_plan
 from backends.models.arguments import flatten, group_arguments, merge_arguments, value_of, without
+from backends.runs.branching import make_branch
 from backends.runs.catalog import run_folders
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import (
-    branch_plan,
     continue_plan,
-    make_branch,
     new_save_folder,
-    save_folder_of,
+    next_plan,
     train_plan,
 )
 from backends.runs.pruning import linked_checkpoints
@@ -145,9 +143,8 @@ def save_of(workspace: Workspace) -> Path:
 
 
 def test_continuing_loads_and_saves_in_one_dated_folder(workspace: Workspace) -> None:
-    save, why = save_folder_of(workspace, None)
+    save = save_of(workspace)
     plan = continue_plan(workspace, save, ())
-    assert why is None and save == save_of(workspace)
     assert (plan.load, plan.save, plan.parent) == (str(save), str(save), "2026-11-30/05-00-00")
     assert value_of(plan.arguments, "--exit-signal-handler") == ""
     assert plan.check() == []
@@ -181,42 +178,11 @@ def test_without_a_valid_tracker_nothing_is_continued(workspace: Workspace, trac
         serve_plan(workspace, save_of(workspace), port=8028)
 
 
-def test_a_base_or_one_checkpoint_is_corrected_with_the_reason(workspace: Workspace) -> None:
-    save = save_of(workspace)
-    assert save_folder_of(workspace, save) == (save, None)
-    torch_checkpoint(save, 70)
-    for given_folder, word in ((save / "iter_0000050", "tracker"), (save.parents[1], "base")):
-        found, why = save_folder_of(workspace, given_folder)
-        assert found == save and why and word in why
-
-
-def test_of_a_base_a_newer_folder_that_is_torn_is_passed_over_and_why(workspace: Workspace) -> None:
-    save = save_of(workspace)
-    torch_checkpoint(save, 70)
-    for iteration in (20, 70):
-        torn = torch_checkpoint(save.parent / "06-00-00", iteration) / "mp_rank_00/model_optim_rng.pt"
-    torn.write_bytes(torn.read_bytes()[:100])
-    (save.parent / "07-00-00/iter_0000010").mkdir(parents=True)
-    found, why = save_folder_of(workspace, save.parents[1])
-    assert found == save and why
-    assert "2026-11-30/07-00-00: There is no latest_checkpointed_iteration.txt" in why
-    assert "2026-11-30/06-00-00: iter_0000070 is not whole: mp_rank_00/model_optim_rng.pt is cut off." in why
-    assert save_folder_of(workspace, save.parents[1], 20)[0] == save.parent / "06-00-00"
-    with pytest.raises(UserError, match=r"None of the 3 dated folders .* holds iteration 30"):
-        save_folder_of(workspace, save.parents[1], 30)
-
-
-@pytest.mark.parametrize("folder", ["nowhere", "base/../nowhere", "outputs"])
-def test_a_folder_without_checkpoints_is_refused(workspace: Workspace, folder: str) -> None:
-    with pytest.raises(UserError):
-        save_folder_of(workspace, workspace.root / folder)
-
-
 def test_a_branch_links_to_the_checkpoint_and_leaves_the_original_alone(workspace: Workspace) -> None:
     save = save_of(workspace)
     branch = new_save_folder(save.parents[1], datetime(2026, 11, 30, 5))
     assert branch.name == "05-00-01"  # the original's second is taken
-    plan = branch_plan(workspace, save, 50, branch, ())
+    plan = next_plan(workspace, save, 50, branch, ())
     branch.mkdir()
     make_branch(save, 50, branch)
     assert (plan.load, plan.save, plan.parent) == (str(branch), str(branch), "2026-11-30/05-00-00")
@@ -224,12 +190,6 @@ def test_a_branch_links_to_the_checkpoint_and_leaves_the_original_alone(workspac
     assert (branch / "iter_0000050").samefile(save / "iter_0000050")
     assert save / "iter_0000050" in linked_checkpoints(save.parents[1])  # so it is never pruned
     assert plan.check() == []
-
-
-def test_a_branch_from_an_iteration_that_is_not_there_names_those_that_are(workspace: Workspace) -> None:
-    with pytest.raises(UserError, match="no checkpoint of iteration 60") as caught:
-        branch_plan(workspace, save_of(workspace), 60, Path("/x"), ())
-    assert "50, 70" in caught.value.remedy
 
 
 def test_a_server_may_wait_for_its_first_checkpoint(workspace: Workspace) -> None:

@@ -22,12 +22,14 @@ from backends.launch.commands import problems
 from backends.launch.image import bound_folders
 from backends.launch.resume import resume_problems, start_resumption
 from backends.models.arguments import value_of
+from backends.runs.branching import make_branch
+from backends.runs.checkpoint_choice import find_source
 from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import make_branch, train_plan
+from backends.runs.planning import train_plan
 from backends.runs.pruning import needed_by_branches
-from backends.runs.resuming import find_source, load_problems, loading, resumption
+from backends.runs.resuming import load_problems, loading, resumption
 from backends.runs.schedule_comparison import OVERRIDE
 from backends.runs.state import RunState
 from backends.workspace import Workspace
@@ -98,6 +100,9 @@ def test_a_base_means_its_newest_dated_folder_with_a_whole_checkpoint(workspace:
         source = find_source(workspace, base, None)
         assert (source.save, source.iteration) == (save, 6) and source.why and "is a base" in source.why
         assert "04-30-00: iter_0000006 is not whole" in source.why and "04-45-00: There is no" in source.why
+        assert find_source(workspace, base, 4).save == torn  # of the newest that has this one
+    with pytest.raises(UserError, match=r"None of the 3 dated folders .* holds iteration 30"):
+        find_source(workspace, save.parents[1], 30)
 
 
 def tracker(text: str) -> Callable[[Path], object]:

@@ -19,9 +19,10 @@ from backends.inference.readiness import until_ready
 from backends.inference.request import TextClient
 from backends.inference.server_title import label
 from backends.inference.servers import clients, text_servers
-from backends.inference.serving import serve_plan, served
+from backends.inference.serving import serve_plan
 from backends.launch.ending import stop_run
 from backends.launch.start import start
+from backends.runs.checkpoint_choice import checkpoint_meant
 from backends.runs.planning import free_port
 from backends.text import clean_line
 from backends.workspace import Workspace
@@ -87,7 +88,7 @@ def _texts(file: Path) -> list[str]:
 @contextlib.contextmanager
 def _served(workspace: Workspace, given: Path) -> Iterator[TextClient]:
     """A text server on one checkpoint, a run like any other, that is ended afterwards."""
-    save, iteration, _ = served(workspace, given)
+    save, iteration, _ = checkpoint_meant(workspace, given)
     folder = start(serve_plan(workspace, save, port=free_port(), iteration=iteration), workspace)
     try:
         *_, address = until_ready(folder, workspace)

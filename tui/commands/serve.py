@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from backends.inference.readiness import until_ready
-from backends.inference.serving import serve_plan, served
+from backends.inference.serving import serve_plan
 from backends.launch.placement import Placement
 from backends.runs.catalog import describe
+from backends.runs.checkpoint_choice import checkpoint_meant
 from backends.runs.planning import free_port
 from backends.workspace import Workspace
 from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, json_option
@@ -46,7 +47,7 @@ def command(
     The model's flags are those of the run that wrote it, else those stored inside it. It listens once the checkpoint is
     loaded: see `mdk-tui status`.
     """
-    save, step, why = served(workspace, checkpoint, iteration)
+    save, step, why = checkpoint_meant(workspace, checkpoint, iteration)
     if why:
         click.echo(why, err=True)
     plan = serve_plan(
