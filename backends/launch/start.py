@@ -20,10 +20,10 @@ from backends.files import write_json
 from backends.launch.commands import commands, problems, write_command
 from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
+from backends.runs.megatron_commit import applied_patches, git_commit
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
 from backends.runs.resuming import check_idle
-from backends.runs.source import applied_patches, git_commit
 from backends.tracking.choice import said_of
 from backends.tracking.handover import with_mlflow_run
 from backends.workspace import Workspace

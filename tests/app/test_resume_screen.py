@@ -38,7 +38,7 @@ from tui.screens.details import Details
 from tui.screens.one_line import OneLine
 from tui.screens.prune_question import PruneQuestion
 from tui.screens.resume import ResumeScreen
-from tui.screens.resume_view import Outlook
+from tui.screens.resume_view import Comparison
 from tui.widgets.listing import Listing
 
 CALM = Appearance(calm=True)
@@ -81,7 +81,7 @@ LINEAGES = (
         forecast=SaveForecast(60000, 7200.0, 12.0, 81_200_000_000, 200_000_000_000, 45),
     ),
 )  # fmt: skip
-OUTLOOK = Outlook(
+OUTLOOK = Comparison(
     (
         Difference("--hidden-size", "4096", "8192", "refused", "Megatron-LM compares the two and ends.", "Give --hidden-size 4096."),
         Difference("--train-iters", "500000", "600000", "flag", "The schedule changes.", "--override-opt_param-scheduler is added."),
@@ -103,7 +103,7 @@ def outlook(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, tuple[str, ...]
     """What was compared."""
     asked: list[tuple[Path, tuple[str, ...]]] = []
 
-    def outlook_of(workspace: Workspace, checkpoint: Path, changes: tuple[str, ...]) -> Outlook:
+    def outlook_of(workspace: Workspace, checkpoint: Path, changes: tuple[str, ...]) -> Comparison:
         asked.append((checkpoint, changes))
         return OUTLOOK
 

@@ -11,11 +11,11 @@ from checkpoint_trees import torch_checkpoint
 from demo_runs import SMALL, arguments, printed, write_corpus
 
 from backends.files import write_json
+from backends.runs.branching import make_branch
 from backends.runs.checkpoints import checkpoints
 from backends.runs.folder import create_run_folder
 from backends.runs.lineages import lineages
 from backends.runs.plan import RunPlan
-from backends.runs.branching import make_branch
 from backends.runs.save_forecast import SaveForecast, forecast
 from backends.runs.save_history import SaveHistory, read_save_history
 from backends.runs.state import RunState

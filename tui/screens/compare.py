@@ -12,8 +12,8 @@ from textual.containers import Container
 
 from backends.megatron.follow import Update
 from backends.megatron.record import Record
+from backends.runs.ancestors import Chapter, chapters
 from backends.runs.comparison_export import Kind, export
-from backends.runs.lineage import Chapter, chapters
 from backends.runs.side_by_side import Subject
 from backends.ticks import duration
 from backends.workspace import Workspace

@@ -28,9 +28,9 @@ from tui.widgets.plot import Plot
 from tui.widgets.status_line import Headline, StatusLine
 
 if TYPE_CHECKING:
+    from backends.runs.ancestors import Chapter
     from backends.runs.catalog import RunInfo
     from backends.runs.folder import RunFolder
-    from backends.runs.lineage import Chapter
     from backends.tracking.standing import Standing
     from tui.screens.monitor_model import MonitorModel
     from tui.screens.monitor_sources import Live, News, Reading, Watched
@@ -134,7 +134,7 @@ class MonitorScreen(MonitorKeys):
         self.carry(lambda: wanted.news(follower), self._arrived, merge=News.then, close_source=follower.close)
         self.carry(readings, self._reading_came, close_source=readings.close)
         if (run := wanted.run) is not None:
-            from backends.runs.lineage import chapters
+            from backends.runs.ancestors import chapters
 
             closed = threading.Event()
             self.carry(lambda: states(run, closed), self._state_came, close_source=closed.set)

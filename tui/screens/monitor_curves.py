@@ -11,7 +11,7 @@ from typing import TypeVar
 from backends.megatron.diagnosis import Diagnosis
 from backends.megatron.record import ITERATION_MS, Record
 from backends.megatron.series import Curve
-from backends.runs.lineage import Chapter, Descent
+from backends.runs.ancestors import Chapter, Descent
 from backends.telemetry.timeline import Timeline
 from backends.ticks import number
 from tui.screens.monitor_attention import validation_loss

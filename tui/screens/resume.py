@@ -20,7 +20,7 @@ from tui.screens import resume_view, run_actions
 from tui.screens.one_line import OneLine
 from tui.screens.place import PlaceScreen
 from tui.screens.prune_question import PruneQuestion
-from tui.screens.resume_view import Outlook
+from tui.screens.resume_view import Comparison
 from tui.widgets.listing import Listing
 from tui.widgets.panel import Panel, Span
 
@@ -43,11 +43,11 @@ class ResumeDetails(Panel, can_focus=False):
     def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, ascii_only=ascii_only)
         self._found: tuple[Lineage, SavedPoint] | None = None
-        self._outlook: Outlook | None = None
+        self._outlook: Comparison | None = None
         self._changes: Sequence[str] = ()
 
     def update(
-        self, found: tuple[Lineage, SavedPoint] | None, outlook: Outlook | None, changes: Sequence[str]
+        self, found: tuple[Lineage, SavedPoint] | None, outlook: Comparison | None, changes: Sequence[str]
     ) -> None:
         self._found, self._outlook, self._changes = found, outlook, changes
         self.show()
@@ -80,8 +80,8 @@ class ResumeScreen(PlaceScreen):
         self._look = look or self._look_at_folders
         self._lineages: tuple[Lineage, ...] = ()
         self._reading: Bridge[tuple[Lineage, ...]] | None = None
-        self._comparing: Bridge[Outlook] | None = None
-        self._outlook: Outlook | None = None
+        self._comparing: Bridge[Comparison] | None = None
+        self._outlook: Comparison | None = None
         self._compared: tuple[str, tuple[str, ...]] | None = None
         self._changes: tuple[str, ...] = ()
         self._everything = False
@@ -157,7 +157,7 @@ class ResumeScreen(PlaceScreen):
         self.query_one(ResumeDetails).update(found, self._outlook, self._changes)
         self.refresh_bindings()
 
-    def _outlook_came(self, outlook: Outlook) -> None:
+    def _outlook_came(self, outlook: Comparison) -> None:
         self._outlook = outlook
         self.query_one(ResumeDetails).update(self.chosen, outlook, self._changes)
 
@@ -248,7 +248,7 @@ class ResumeScreen(PlaceScreen):
         in_background(self, removed, done, self.mdk.tell_failure)
 
 
-def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Outlook:
+def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Comparison:
     """What going on from `checkpoint` would change, or why it cannot be."""
     from datetime import datetime
 
@@ -257,8 +257,8 @@ def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -
     try:
         found = resumption(workspace, checkpoint, None, changes, datetime.now())
     except UserError as error:
-        return Outlook(refusal=str(error))
-    return Outlook(found.differences, found.compared_with)
+        return Comparison(refusal=str(error))
+    return Comparison(found.differences, found.compared_with)
 
 
 def pruning_of(workspace: Workspace, save: Path, keep: int) -> Pruning:

@@ -23,7 +23,7 @@ STYLES = {"refused": "error", "changes": "warning", "flag": "info", "harmless": 
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Comparison:
     """What a resume of the marked checkpoint would be: its differences, or why there is none."""
 
     differences: tuple[Difference, ...] = ()
@@ -87,7 +87,7 @@ def _row(lineage: Lineage, point: SavedPoint, sign: Glyphs) -> ListRow:
 
 def details(
     found: tuple[Lineage, SavedPoint] | None,
-    outlook: Outlook | None,
+    outlook: Comparison | None,
     changes: Sequence[str],
     width: int,
     height: int,
@@ -113,7 +113,7 @@ def details(
     return lines[:height]
 
 
-def _outlook(outlook: Outlook, width: int) -> Iterator[list[Span]]:
+def _outlook(outlook: Comparison, width: int) -> Iterator[list[Span]]:
     if outlook.refusal:
         yield from ([(line, "warning")] for line in wrapped(outlook.refusal, max(width, 20), 4))
         return

@@ -8,8 +8,8 @@ from lineages import run, three_runs
 
 from backends.files import write_json
 from backends.megatron.summary import read_log
+from backends.runs.ancestors import ancestors, chapters
 from backends.runs.file_writers import written_here
-from backends.runs.lineage import ancestors, chapters
 from tui.screens.monitor_curves import RunCurves
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backends.runs.source import applied_patches, git_commit
+from backends.runs.megatron_commit import applied_patches, git_commit
 
 
 def test_the_commit_is_read_without_git(tmp_path: Path):
