@@ -123,6 +123,24 @@ def test_silent_ranks_of_a_killed_mpirun_are_swept(jobs: Jobs) -> None:
     assert (info.phase, info.signal) == ("failed", signal.SIGKILL)
 
 
+def test_a_rank_that_stands_still_is_named_until_it_goes_on(jobs: Jobs) -> None:
+    jobs.workspace.settings.write_text("[mpi]\nsilence_minutes = 0.05\n")
+    folder = jobs.start("stands-still", 2, "--train-iters", "100000", "--log-interval", "1")
+    until(lambda: (describe(folder).iteration or 0) > 2, "iterations")
+    rank = b"OMPI_COMM_WORLD_RANK=1"
+    ranks = [pid for pid in marked(folder) if rank in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: "rank 1 on " in (describe(folder).note or ""), f"the note: {describe(folder)}")
+    note, stopped_at = describe(folder).note or "", describe(folder).iteration or 0
+    assert "is stopped by a signal" in note and any(f"kill -CONT {pid}" in note for pid in ranks)
+    assert describe(folder).phase == "running", "mpirun notices nothing"
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: (describe(folder).iteration or 0) > stopped_at, "more iterations")
+    until(lambda: describe(folder).note is None, f"no note: {describe(folder)}")
+
+
 def test_a_stop_at_once_saves_nothing(jobs: Jobs) -> None:
     folder = jobs.start(
         "at-once", 2, "--train-iters", "100000", "--log-interval", "1", "--save-interval", "100000"
