@@ -1,38 +1,24 @@
-"""Open MPI's hostfile: which nodes, how many processes on each. Read, checked line by line, found, written.
+"""The syntax of Open MPI's hostfile, which lists nodes and the number of processes on each: parsed and checked by line.
 
     NAME [slots=N] [max_slots=N]        # a comment
 
-(Open MPI 4 and 5, mpirun(1), "hostfile".) A node without slots counts as one process here, as with `mpirun --host NAME`.
+Source: mpirun(1) of Open MPI 4 and 5, "hostfile". A node without slots counts as one process, as `mpirun --host NAME` does.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from backends.errors import UserError
-from backends.files import write_atomic
-from backends.settings import MpiSettings, write_setting
 from backends.text import clean_line
-from backends.workspace import Workspace
 
-SITE = Path("/opt/faib/etc/hostfile.txt")  # where these servers keep the nodes that a job may use
-OWN = "hostfile.txt"  # in the workspace, where the site's cannot be written
-NONE = "none"  # as --hostfile or setting: this machine alone, whatever the site has
 NAME = re.compile(r"(?:[\w.\-]+@)?[A-Za-z0-9_](?:[\w.\-]*[A-Za-z0-9_])?")
 EQUALS = re.compile(r"\s*=\s*")
 KEYS = ("slots", "max_slots", "max-slots")
 UNUSED = ("username", "user_name", "user-name", "port", "count", "cpus")  # Open MPI's own, of no account here
-NODELIST = re.compile(r"([^\[\],]+)(?:\[([^\]]*)\])?([^\[\],]*)")
-REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
-MAX_NODES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +58,6 @@ class Hostfile:
     @property
     def error(self) -> LineNote | None:
         return next((note for note in self.notes if note.severity == "error"), None)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundHostfile:
-    """`why` says who named it; `path` is None for a list that Slurm made."""
-
-    why: Literal["asked for", "settings", "site", "Slurm"]
-    path: Path | None
-    text: str
-
-    @property
-    def name(self) -> str:
-        return str(self.path) if self.path else "the nodes of this Slurm allocation"
 
 
 class _LineError(Exception):
@@ -165,121 +138,3 @@ def _between_lines(hosts: list[Host]) -> Iterator[LineNote]:
                 f"{host.name} means another machine on each node, and becomes MASTER_ADDR if it is first."
             )
             yield LineNote(host.line, "error", message, "Write the name that the other nodes know it by.")
-
-
-def read_text(path: Path) -> str:
-    """Raises UserError when there is no such text."""
-    try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        remedy = "Check --hostfile, or hostfile in [mpi] of mdk.toml."
-        raise UserError(f"The hostfile {path} cannot be read: {why}.", remedy, status=2) from None
-
-
-def hosts_of(found: FoundHostfile) -> tuple[str, ...]:
-    """`NAME:SLOTS` of each node, or `NAME`, as `mpirun --host` takes them.
-
-    Raises UserError for a text that names none, and for the first line that is wrong.
-    """
-    read = parse(found.text)
-    if read.error is not None:
-        note = read.error
-        raise UserError(f"{found.name}, line {note.line}: {note.message}", note.remedy, status=2)
-    if not read.hosts:
-        raise UserError(
-            f"The hostfile {found.name} names no node.", "Write one a line: NAME slots=GPUS", status=2
-        )
-    return tuple(host.word for host in read.hosts)
-
-
-def find_hostfile(
-    workspace: Workspace,
-    settings: MpiSettings,
-    environment: Mapping[str, str],
-    given: Path | None = None,
-    site: Path = SITE,
-) -> FoundHostfile | None:
-    """The hostfile that counts: the one asked for, that of the settings, the site's, the nodes of the Slurm allocation.
-
-    None: there is none, or `none` was asked for. Raises UserError for one that is named and cannot be read.
-    """
-    named = str(given) if given else settings.hostfile
-    if named == NONE:
-        return None
-    if named:
-        path = given.expanduser() if given else workspace.root / Path(named).expanduser()
-        return FoundHostfile("asked for" if given else "settings", path, read_text(path))
-    if site.is_file():
-        return FoundHostfile("site", site, read_text(site))
-    text = allocation_text(environment)
-    return FoundHostfile("Slurm", None, text) if text else None
-
-
-def allocation_text(environment: Mapping[str, str]) -> str:
-    """The nodes of the Slurm allocation that we run in, as a hostfile; "" outside of one."""
-    names = expand_nodelist(environment.get("SLURM_JOB_NODELIST", ""))
-    gpus = environment.get("SLURM_GPUS_ON_NODE", "")
-    slots = (
-        [int(gpus)] * len(names)
-        if gpus.isdigit()
-        else expand_counts(environment.get("SLURM_TASKS_PER_NODE", ""))
-    )
-    slots += [1] * (len(names) - len(slots))
-    return "".join(f"{name} slots={max(1, count)}\n" for name, count in zip(names, slots, strict=False))
-
-
-def expand_nodelist(text: str) -> list[str]:
-    """`n[01-03,7],x` → n01 n02 n03 n7 x, as `scontrol show hostnames` does for one pair of brackets a name."""
-    names: list[str] = []
-    for prefix, ranges, suffix in NODELIST.findall(text):
-        for part in ranges.split(",") if ranges else [""]:
-            low, dash, high = part.partition("-")
-            if dash and low.isdigit() and high.isdigit():
-                numbers = range(int(low), min(int(high), int(low) + MAX_NODES) + 1)
-                names += [f"{prefix}{number:0{len(low)}d}{suffix}" for number in numbers]
-            else:
-                names.append(f"{prefix}{part}{suffix}")
-    return names[:MAX_NODES]
-
-
-def expand_counts(text: str) -> list[int]:
-    """`8(x2),4` → 8 8 4, as in SLURM_TASKS_PER_NODE."""
-    return [
-        int(count) for count, times in REPEATED.findall(text) for _ in range(min(int(times or 1), MAX_NODES))
-    ]
-
-
-def target_of(found: FoundHostfile | None, workspace: Workspace) -> Path:
-    """Where an edited hostfile goes: into the file itself, links followed, or into the workspace's where that may not be."""
-    if found is not None and found.path is not None and found.why != "site":
-        return found.path.resolve()
-    if found is not None and found.path is not None and os.access(found.path, os.W_OK):
-        return found.path.resolve()
-    return workspace.root / OWN
-
-
-def save_hostfile(path: Path, text: str, workspace: Workspace, found: FoundHostfile | None) -> Path | None:
-    """Write `text` to `path` whole or not at all; what was there is kept beside it, and that path is returned.
-
-    A hostfile of the workspace's own is named in mdk.toml, else nobody would find it. Raises UserError.
-    """
-    if not text.endswith("\n"):
-        text += "\n"
-    previous = path.with_name(f"{path.name}.previous") if path.exists() else None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if previous is not None:
-            with contextlib.suppress(FileNotFoundError):
-                previous.unlink()
-            shutil.copy2(path, previous)
-        write_atomic(path, text)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", "Check the permissions of its folder."
-        ) from None
-    if found is None or found.path is None or found.path.resolve() != path:
-        write_setting(
-            workspace.settings, "mpi", "hostfile", OWN if path == workspace.root / OWN else str(path)
-        )
-    return previous

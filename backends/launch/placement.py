@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.launch.hostfile import find_hostfile, hosts_of
+from backends.launch.hostfile_source import find_hostfile, hosts_of
 from backends.launch.image import workspace_image
 from backends.megatron.indexed_dataset import find_prefix
 from backends.models.arguments import flatten, group_arguments, int_of

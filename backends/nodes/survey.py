@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
-from backends.launch.hostfile import FoundHostfile, Host, find_hostfile, hosts_of, parse
+from backends.launch.hostfile import Host, parse
+from backends.launch.hostfile_source import FoundHostfile, find_hostfile, hosts_of
 from backends.launch.ports import WANTED
 from backends.nodes import node_program
 from backends.nodes.asking import Asked, Question, ask, ask_all, explain

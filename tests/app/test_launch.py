@@ -16,7 +16,7 @@ from textual.widgets import Input, Static, TextArea
 from waiting import until_seen
 
 from backends.errors import UserError
-from backends.launch import outlook
+from backends.launch import preview
 from backends.launch.choices import Choices
 from backends.launch.local import Local
 from backends.launch.mpirun import Mpirun
@@ -83,7 +83,7 @@ async def settled(pilot: Pilot[Any]) -> None:
     """Until what the choices mean has been worked out, with the GPUs."""
     screen = pilot.app.screen_stack[0] if not isinstance(pilot.app.screen, LaunchScreen) else pilot.app.screen
     assert isinstance(screen, LaunchScreen)
-    await until_seen(pilot, lambda: screen._answer is not None, "the outlook")
+    await until_seen(pilot, lambda: screen._answer is not None, "the preview")
 
 
 async def choose(pilot: Pilot[Any], preset: str) -> None:
@@ -119,7 +119,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RunPlan]:
         plans.append(plan)
         return RunFolder(workspace.runs / "2026-11-30/05-00-00")
 
-    monkeypatch.setattr(outlook, "start", start)
+    monkeypatch.setattr(preview, "start", start)
     here = Mpirun(find=lambda name: f"/usr/bin/{name}", cpus=64, root=False)
     monkeypatch.setattr("backends.launch.commands.LAUNCHERS", {"local": Local(), "mpirun": here})
     return plans
@@ -140,7 +140,7 @@ async def test_the_recipe_comes_first_and_a_key_takes_the_data_that_is_there(wor
     assert launching.app.failures == []
 
 
-async def test_the_outlook_follows_every_key(workspace: Workspace) -> None:
+async def test_the_preview_follows_every_key(workspace: Workspace) -> None:
     launching = Launching(workspace.root)
     async with launching.app.run_test(size=(80, 24), notifications=True) as pilot:
         await settled(pilot)
@@ -294,13 +294,13 @@ async def test_a_text_field_keeps_letters_and_esc_gives_them_back(tmp_path: Path
     assert launching.app.failures == []
 
 
-def test_a_look_ahead_is_quick(workspace: Workspace) -> None:
+def test_a_preview_is_quick(workspace: Workspace) -> None:
     """It runs in a thread, at every key: the best of some."""
     choices = Choices(find("gpt3-7b"), {"data": "arxiv_text_document"})
 
     def once() -> float:
         begun = time.thread_time()
-        assert answer_of(choices, workspace, EIGHT, None, NOW).outlook
+        assert answer_of(choices, workspace, EIGHT, None, NOW).preview
         return time.thread_time() - begun
 
     assert min(once() for _ in range(10)) < 0.1

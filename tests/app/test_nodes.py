@@ -13,7 +13,8 @@ from textual.widgets import TextArea
 from waiting import until_seen
 
 from backends.errors import UserError
-from backends.launch.hostfile import FoundHostfile, parse
+from backends.launch.hostfile import parse
+from backends.launch.hostfile_source import FoundHostfile
 from backends.nodes import allreduce, resolve, survey
 from backends.nodes.verdicts import NodeVerdict
 from backends.setup.step import Finding

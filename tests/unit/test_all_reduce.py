@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from backends.files import write_json
-from backends.launch.hostfile import FoundHostfile, parse
+from backends.launch.hostfile import parse
+from backends.launch.hostfile_source import FoundHostfile
 from backends.nodes import allreduce
 from backends.nodes.allreduce import Result, Speed, command, explain_failure, judge, read_result, tried
 from backends.nodes.asking import Asked, Question

@@ -10,20 +10,11 @@ import pytest
 from waiting import LIMIT
 
 from backends.errors import UserError
-from backends.launch.hostfile import (
-    FoundHostfile,
-    Host,
-    allocation_text,
-    expand_counts,
-    expand_nodelist,
-    find_hostfile,
-    hosts_of,
-    parse,
-    save_hostfile,
-    target_of,
-)
+from backends.launch.hostfile import Host, parse
+from backends.launch.hostfile_source import FoundHostfile, find_hostfile, hosts_of, save_hostfile, target_of
 from backends.launch.mpirun import Mpirun
 from backends.launch.placement import Placement, placed
+from backends.launch.slurm_allocation import allocation_text, expand_counts, expand_nodelist
 from backends.nodes.resolve import resolve
 from backends.runs.plan import RunPlan
 from backends.settings import MpiSettings, read_settings

@@ -16,12 +16,12 @@ import pytest
 
 from backends.errors import UserError
 from backends.files import write_json
-from backends.launch.hostfile import FoundHostfile, hosts_of
+from backends.launch.hostfile_source import FoundHostfile, hosts_of
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
-from backends.launch.outlook import look_ahead
 from backends.launch.placement import Placement, default_launcher, found_files, placed
 from backends.launch.ports import PortBook, choose, promised, unseen_port, with_master_port
+from backends.launch.preview import preview_of
 from backends.models.arguments import data_prefixes
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
@@ -255,10 +255,10 @@ def test_what_listens_here_does_not_matter_where_rank_0_is_elsewhere(
 
 def test_a_port_that_the_probe_chose_is_not_warned_of(workspace: Workspace) -> None:
     plan = planned(hosts=("node2.elsewhere:8",))
-    fields = [problem.field for problem in look_ahead(plan, workspace).problems]
+    fields = [problem.field for problem in preview_of(plan, workspace).problems]
     assert "MASTER_PORT" in fields
     named = dataclasses.replace(plan, environment={"MASTER_PORT": "14541"})
-    assert "MASTER_PORT" not in [problem.field for problem in look_ahead(named, workspace).problems]
+    assert "MASTER_PORT" not in [problem.field for problem in preview_of(named, workspace).problems]
 
 
 def test_what_somebody_else_put_into_the_book_holds_nobody_up(tmp_path: Path) -> None:

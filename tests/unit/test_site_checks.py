@@ -11,7 +11,7 @@ from idx_files import write_dataset
 
 from backends.files import write_json
 from backends.launch.facts import Facts, gather, visible
-from backends.launch.outlook import look_ahead
+from backends.launch.preview import preview_of
 from backends.launch.site_checks import check_site, estimate_of
 from backends.models.flag_checks import split_counts, split_shares
 from backends.models.layout import Resources, apply_fix, check
@@ -128,8 +128,8 @@ def test_a_broken_data_set_and_one_too_small_to_split(workspace: Workspace) -> N
     write_dataset(broken, 2000)
     broken.with_name("broken.bin").write_bytes(b"")
     arguments = (*SMOKE, "--data-path", "0.5", str(small), "0.5", str(broken))
-    outlook = look_ahead(planned(workspace, arguments=arguments, processes=1), workspace)
-    found = {problem.field: problem for problem in outlook.problems}
+    preview = preview_of(planned(workspace, arguments=arguments, processes=1), workspace)
+    found = {problem.field: problem for problem in preview.problems}
     assert "The .bin has 0 bytes" in found["--data-path"].message
     assert found["--split"].fix == {"--split": ("8,1,1",)}
     assert "leaves no test set" in found["--split"].message
@@ -181,12 +181,12 @@ def test_the_clone_says_which_flags_there_are(workspace: Workspace) -> None:
     plan = planned(
         workspace, arguments=(*apply_fix(SMOKE, {"--num-layers": None}), "--num_layers", "8"), processes=1
     )
-    (problem,) = [p for p in look_ahead(plan, workspace).problems if p.field == "--num_layers"]
+    (problem,) = [p for p in preview_of(plan, workspace).problems if p.field == "--num_layers"]
     assert (
         problem.fix == {"--num_layers": None, "--num-layers": ("8",)}
         and "Did you mean --num-layers?" in problem.remedy
     )
-    good = look_ahead(planned(workspace, arguments=SMOKE, processes=1), workspace)
+    good = preview_of(planned(workspace, arguments=SMOKE, processes=1), workspace)
     assert not [p for p in good.problems if "does not know" in p.message]
 
 

@@ -12,9 +12,9 @@ import click
 from backends.errors import UserError
 from backends.launch.editing import editable, edited
 from backends.launch.facts import read_gpus
-from backends.launch.outlook import look_ahead
 from backends.launch.placement import Placement, default_launcher, placed
 from backends.launch.ports import with_master_port
+from backends.launch.preview import preview_of
 from backends.models import presets
 from backends.models.megatron_presets import DEFAULT
 from backends.runs.plan import TRAINERS, RunPlan, Trainer
@@ -108,12 +108,12 @@ def command(
 
 def _edited(plan: RunPlan, workspace: Workspace) -> RunPlan:
     """The plan with its command as the user's editor leaves it. Raises UserError when it is left without saving."""
-    outlook = look_ahead(plan, workspace)
-    problems = [f"# {problem.severity}: {problem.message} {problem.remedy}" for problem in outlook.problems]
+    preview = preview_of(plan, workspace)
+    problems = [f"# {problem.severity}: {problem.message} {problem.remedy}" for problem in preview.problems]
     head = "# Saving this file starts the run with this command; leaving without saving starts nothing."
-    text = click.edit("\n".join([head, *problems, editable(outlook.command)]), extension=".sh")
+    text = click.edit("\n".join([head, *problems, editable(preview.command)]), extension=".sh")
     if text is None:
         raise UserError(
             "The command was not saved, so nothing was started.", "Save it in the editor to start it."
         )
-    return edited(replace(plan, environment=outlook.plan.environment), workspace, text)
+    return edited(replace(plan, environment=preview.plan.environment), workspace, text)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from backends.errors import UserError
-from backends.launch.outlook import look_ahead
+from backends.launch.preview import preview_of
 from backends.launch.start import start
 from backends.models.problem import Problem
 from backends.runs.catalog import RunInfo, describe
@@ -30,9 +30,9 @@ def print_dry_run(
     gpus: tuple[GpuReading, ...] | None = None,
 ) -> None:
     """What would run, word for word, and what speaks against it. `found`: problems looked for already; `more`: keys."""
-    outlook = look_ahead(plan, workspace, gpus)
-    command = outlook.command
-    against = outlook.problems if found is None else found
+    preview = preview_of(plan, workspace, gpus)
+    command = preview.command
+    against = preview.problems if found is None else found
     if as_json:
         listed = [problem.as_json() for problem in against]
         shown = {"argv": list(command.argv), "cwd": command.cwd, "env": dict(command.env), "problems": listed}
@@ -55,10 +55,10 @@ def launch(
     plan: RunPlan, workspace: Workspace, *, as_json: bool, gpus: tuple[GpuReading, ...] | None = None
 ) -> RunFolder:
     """Start `plan` and say so; warnings first. Raises UserError."""
-    outlook = look_ahead(plan, workspace, gpus)
-    if (problem := outlook.forbidden) is not None:
+    preview = preview_of(plan, workspace, gpus)
+    if (problem := preview.forbidden) is not None:
         raise UserError(problem.message, problem.remedy)
-    print_problems(outlook.problems)
+    print_problems(preview.problems)
     folder = start(plan, workspace)
     print_started(describe(folder), as_json=as_json)
     return folder

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from backends.telemetry.readings import GpuReading
     from backends.workspace import Workspace
 
-PAUSE = 0.06  # s without a key before the outlook is worked out
+PAUSE = 0.06  # s without a key before the preview is worked out
 EDITED = "The command was edited by hand: the form has no say. u goes back to it.\n"
 GPUS_AGE = 30.0  # s after which the GPUs are asked again when the screen is opened
 
@@ -93,7 +93,7 @@ class LaunchScreen(PlaceScreen):
             with Vertical(id="right"):
                 yield Static("", id="title", markup=False)
                 yield Static("", id="gist", markup=False)
-                with VerticalScroll(id="outlook"):
+                with VerticalScroll(id="preview"):
                     yield Static(EDITED, id="edited", markup=False)
                     yield Static("", id="problems", markup=False)
                     yield Static("", id="estimate", markup=False)
@@ -185,11 +185,11 @@ class LaunchScreen(PlaceScreen):
         self.set_class(self._edited is not None, "-edited")
         self._form.disabled = self._edited is not None
         self._write("title", clean(choices.preset.title))
-        self._write("gist", launch_words.gist(answer.problems, answer.outlook, sign))
+        self._write("gist", launch_words.gist(answer.problems, answer.preview, sign))
         self._write("problems", launch_words.problem_text(answer.problems, sign))
-        outlook = answer.outlook
-        self._write("estimate", launch_words.estimate_text(outlook, self._now()) if outlook else "")
-        self._write("command", clean(outlook.command.shell()) if outlook else "")
+        preview = answer.preview
+        self._write("estimate", launch_words.estimate_text(preview, self._now()) if preview else "")
+        self._write("command", clean(preview.command.shell()) if preview else "")
         self._form.show(choices, answer)
         self.refresh_bindings()
 
@@ -234,14 +234,14 @@ class LaunchScreen(PlaceScreen):
             self.mdk.tell("It is being started.")
         elif answer is None:
             self.mdk.tell("Still working out what that would run: press it again.", warning=True)
-        elif answer.outlook is None or answer.outlook.forbidden is not None:
+        elif answer.preview is None or answer.preview.forbidden is not None:
             wrong = answer.problems[0]
             self.mdk.tell(f"{wrong.message} {wrong.remedy}", warning=True)
         else:
-            outlook = answer.outlook
+            preview = answer.preview
             self._starting = True
             self.mdk.tell("Starting the run.")
-            in_background(self, lambda: outlook.start(self.workspace), self._started, self._not_started)
+            in_background(self, lambda: preview.start(self.workspace), self._started, self._not_started)
 
     def _started(self, run: RunFolder) -> None:
         self._starting = False
@@ -256,8 +256,8 @@ class LaunchScreen(PlaceScreen):
     def action_edit(self) -> None:
         from backends.launch.editing import check_edited, editable
 
-        if self._answer is not None and (outlook := self._answer.outlook) is not None:
-            text = self._edited or editable(outlook.command)
+        if self._answer is not None and (preview := self._answer.preview) is not None:
+            text = self._edited or editable(preview.command)
             self.app.push_screen(EditCommand(text, check_edited), self._edit_ended)
 
     def _edit_ended(self, text: str | None) -> None:
@@ -270,15 +270,15 @@ class LaunchScreen(PlaceScreen):
         self._look()
 
     def action_copy(self) -> None:
-        if self._answer is not None and self._answer.outlook is not None:
-            copy(self.app, self._answer.outlook.command.shell())
+        if self._answer is not None and self._answer.preview is not None:
+            copy(self.app, self._answer.preview.command.shell())
 
     def action_zoom(self) -> None:
         self.toggle_class("-zoomed")
-        self.set_focus(self.query_one("#outlook" if self.has_class("-zoomed") else "#row-preset"))
+        self.set_focus(self.query_one("#preview" if self.has_class("-zoomed") else "#row-preset"))
 
     def action_scroll(self, pages: int) -> None:
-        pane = self.query_one("#outlook", VerticalScroll)
+        pane = self.query_one("#preview", VerticalScroll)
         pane.scroll_relative(y=pages * max(1, pane.size.height - 2), animate=False)
 
     def action_row(self, step: int) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from backends.launch.choices import Choices
-    from backends.launch.outlook import Outlook
+    from backends.launch.preview import Preview
     from backends.models.acceleration import Effect
     from backends.telemetry.readings import GpuReading
     from backends.workspace import Workspace
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What choices come to: an outlook, or why there is none; and what each acceleration would change."""
+    """What choices come to: an preview, or why there is none; and what each acceleration would change."""
 
-    outlook: Outlook | None
+    preview: Preview | None
     refusal: Problem | None
     on: dict[str, bool]
     recompute: str
@@ -33,7 +33,7 @@ class Answer:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Paths in the workspace are named from there: the first line of the screen says where it is."""
-        found = (self.refusal,) if self.refusal else self.outlook.problems if self.outlook else ()
+        found = (self.refusal,) if self.refusal else self.preview.problems if self.preview else ()
         return tuple(
             replace(problem, message=problem.message.replace(f"{self.root}/", "")) for problem in found
         )
@@ -61,7 +61,7 @@ def answer_of(
     """What these choices would run, what it takes, and what speaks against it. Reads the disk: for a thread."""
     from backends.launch.choices import accelerations_of, effects_of, plan_of
     from backends.launch.editing import edited
-    from backends.launch.outlook import look_ahead
+    from backends.launch.preview import preview_of
 
     root = str(workspace.root)
     try:
@@ -71,17 +71,17 @@ def answer_of(
         return Answer(None, _refusal(error, "more"), {}, "none", {}, root)
     try:
         plan, resumption = plan_of(choices, workspace, now, len(gpus) if gpus else None)
-        outlook = look_ahead(plan, workspace, gpus, resumption)
+        preview = preview_of(plan, workspace, gpus, resumption)
         if edited_text is not None:
-            outlook = look_ahead(edited(outlook.plan, workspace, edited_text), workspace, gpus, resumption)
+            preview = preview_of(edited(preview.plan, workspace, edited_text), workspace, gpus, resumption)
     except UserError as error:
         return Answer(
             None, _refusal(error, "load" if choices.text("load") else "gpus"), on, recompute, {}, root
         )
     effects = (
-        effects_of(arguments, outlook.plan.processes, outlook.facts.vocab_size) if not choices.demo else {}
+        effects_of(arguments, preview.plan.processes, preview.facts.vocab_size) if not choices.demo else {}
     )
-    return Answer(outlook, None, on, recompute, effects, root)
+    return Answer(preview, None, on, recompute, effects, root)
 
 
 def _refusal(error: UserError, field: str) -> Problem:

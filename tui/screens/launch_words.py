@@ -13,7 +13,7 @@ from backends.ticks import duration
 from tui.glyphs import Glyphs
 
 if TYPE_CHECKING:
-    from backends.launch.outlook import Outlook
+    from backends.launch.preview import Preview
     from backends.models.acceleration import Effect
     from backends.models.estimate import Estimate
     from backends.models.problem import Problem
@@ -41,7 +41,7 @@ def problem_text(problems: Sequence[Problem], sign: Glyphs) -> Content:
     return Content.assemble(*parts)
 
 
-def gist(problems: Sequence[Problem], outlook: Outlook | None, sign: Glyphs) -> Content:
+def gist(problems: Sequence[Problem], preview: Preview | None, sign: Glyphs) -> Content:
     """One line: how many problems, how much memory, how long."""
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
@@ -50,24 +50,24 @@ def gist(problems: Sequence[Problem], outlook: Outlook | None, sign: Glyphs) -> 
         (f"! {warnings}", "$text-warning") if warnings else None,
         None if problems else (f"{sign.good} ready", "$text-success"),
     ]
-    if outlook is not None and (found := outlook.estimate) is not None:
+    if preview is not None and (found := preview.estimate) is not None:
         parts.append((f"{found.memory.total / 1024:.1f} GiB a GPU", ""))
         parts.append((duration(found.training.seconds), "") if found.training.seconds else None)
     return Content(f" {sign.dot} ").join(Content.styled(text, style) for text, style in filter(None, parts))
 
 
-def estimate_text(outlook: Outlook, now: datetime) -> Content:
+def estimate_text(preview: Preview, now: datetime) -> Content:
     """Rows of a name and its numbers; what is not known is left out."""
-    rows = [*_data_rows(outlook), *(_rows(outlook, outlook.estimate, now) if outlook.estimate else [])]
+    rows = [*_data_rows(preview), *(_rows(preview, preview.estimate, now) if preview.estimate else [])]
     parts: list[tuple[str, str] | str] = []
     for name, text in rows:
         parts += [(f"{name:<{LABEL}}", "$foreground 55%"), f"{text}\n"]
     return Content.assemble(*parts)
 
 
-def _data_rows(outlook: Outlook) -> list[tuple[str, str]]:
+def _data_rows(preview: Preview) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
-    facts, plan = outlook.facts, outlook.plan
+    facts, plan = preview.facts, preview.plan
     if facts.gpus:
         name = facts.gpus[0].name or "GPU"
         used = (
@@ -86,9 +86,9 @@ def _data_rows(outlook: Outlook) -> list[tuple[str, str]]:
     return rows
 
 
-def _rows(outlook: Outlook, found: Estimate, now: datetime) -> list[tuple[str, str]]:
-    counts, memory, training, facts = found.parameters, found.memory, found.training, outlook.facts
-    chosen = [gpu.memory_total for gpu in facts.chosen(outlook.plan) if gpu.memory_total]
+def _rows(preview: Preview, found: Estimate, now: datetime) -> list[tuple[str, str]]:
+    counts, memory, training, facts = found.parameters, found.memory, found.training, preview.facts
+    chosen = [gpu.memory_total for gpu in facts.chosen(preview.plan) if gpu.memory_total]
     against = f" of {min(chosen) / GIB:.0f}" if chosen else ""
     rows = [
         ("parameters", f"{many(counts.total)}: {many(counts.transformer)} layers, {many(counts.embedding)} embedding"),

@@ -12,7 +12,8 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from backends.launch.hostfile import FoundHostfile, Hostfile, find_hostfile, parse, save_hostfile, target_of
+from backends.launch.hostfile import Hostfile, parse
+from backends.launch.hostfile_source import FoundHostfile, find_hostfile, save_hostfile, target_of
 from backends.settings import read_settings
 from tui.background import in_background
 from tui.bridge import Bridge
@@ -270,7 +271,7 @@ class NodesScreen(PlaceScreen):
 
 def _nodes(site: Site, text: str, found: FoundHostfile | None) -> Nodes:
     """Those of the text, else those that mpirun takes by itself. Raises UserError for a line that is wrong."""
-    from backends.launch.hostfile import hosts_of
+    from backends.launch.hostfile_source import hosts_of
     from backends.nodes.survey import Nodes, own_allocation
 
     if not text.strip():

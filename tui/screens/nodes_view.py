@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backends.launch.hostfile import FoundHostfile, Hostfile
+from backends.launch.hostfile import Hostfile
+from backends.launch.hostfile_source import FoundHostfile
 from backends.text import clean_line
 from tui.glyphs import Glyphs
 from tui.run_words import cell

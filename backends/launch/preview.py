@@ -1,4 +1,4 @@
-"""A plan, looked at from all sides before anything is started: what would run, what it would take, what speaks against it."""
+"""What a plan would do, before anything is started: its command, its problems, its estimate."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from backends.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """`command` is word for word what `plan` runs. `estimate` is None for the demo."""
+class Preview:
+    """`plan` runs `command`, word for word. `estimate` is None for the demo."""
 
     plan: RunPlan
     command: Command
@@ -43,13 +43,13 @@ class Outlook:
         return start(self.plan, workspace)
 
 
-def look_ahead(
+def preview_of(
     plan: RunPlan,
     workspace: Workspace,
     gpus: tuple[GpuReading, ...] | None = None,
     resumption: Resumption | None = None,
-) -> Outlook:
-    """`gpus` as `read_gpus` has them; None: nothing is said of them. `resumption` is what `plan` goes on with.
+) -> Preview:
+    """The preview of `plan`. `gpus`: from `read_gpus`, None for unknown. `resumption`: the checkpoint that `plan` continues.
 
     Raises UserError for an unknown launcher.
     """
@@ -60,7 +60,7 @@ def look_ahead(
         found = resume_problems(replace(resumption, plan=plan), workspace, facts)
     else:
         found = problems(plan, workspace, facts)
-    # One that is named was looked for there, or is the user's word.
+    # A port that the plan names was probed on the first node, or chosen by the user.
     found += unseen_port(plan) if unnamed else []
     found.sort(key=lambda problem: problem.severity != "error")
-    return Outlook(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts, resumption)
+    return Preview(plan, commands(plan, workspace), tuple(found), estimate_of(plan, facts), facts, resumption)

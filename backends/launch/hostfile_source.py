@@ -1,0 +1,119 @@
+"""Which hostfile a launch uses, and where an edited one is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from backends.errors import UserError
+from backends.files import write_atomic
+from backends.launch.hostfile import parse
+from backends.launch.slurm_allocation import allocation_text
+from backends.settings import MpiSettings, write_setting
+from backends.workspace import Workspace
+
+SITE = Path("/opt/faib/etc/hostfile.txt")  # where these servers keep the nodes that a job may use
+OWN = "hostfile.txt"  # in the workspace, where the site's cannot be written
+NONE = "none"  # as --hostfile or setting: this machine alone, whatever the site has
+
+
+@dataclass(frozen=True, slots=True)
+class FoundHostfile:
+    """`why` says who named it; `path` is None for a list that Slurm made."""
+
+    why: Literal["asked for", "settings", "site", "Slurm"]
+    path: Path | None
+    text: str
+
+    @property
+    def name(self) -> str:
+        return str(self.path) if self.path else "the nodes of this Slurm allocation"
+
+
+def read_text(path: Path) -> str:
+    """Raises UserError when there is no such text."""
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        remedy = "Check --hostfile, or hostfile in [mpi] of mdk.toml."
+        raise UserError(f"The hostfile {path} cannot be read: {why}.", remedy, status=2) from None
+
+
+def hosts_of(found: FoundHostfile) -> tuple[str, ...]:
+    """`NAME:SLOTS` of each node, or `NAME`, as `mpirun --host` takes them.
+
+    Raises UserError for a text that names none, and for the first line that is wrong.
+    """
+    read = parse(found.text)
+    if read.error is not None:
+        note = read.error
+        raise UserError(f"{found.name}, line {note.line}: {note.message}", note.remedy, status=2)
+    if not read.hosts:
+        raise UserError(
+            f"The hostfile {found.name} names no node.", "Write one a line: NAME slots=GPUS", status=2
+        )
+    return tuple(host.word for host in read.hosts)
+
+
+def find_hostfile(
+    workspace: Workspace,
+    settings: MpiSettings,
+    environment: Mapping[str, str],
+    given: Path | None = None,
+    site: Path = SITE,
+) -> FoundHostfile | None:
+    """The hostfile that counts: the one asked for, that of the settings, the site's, the nodes of the Slurm allocation.
+
+    None: there is none, or `none` was asked for. Raises UserError for one that is named and cannot be read.
+    """
+    named = str(given) if given else settings.hostfile
+    if named == NONE:
+        return None
+    if named:
+        path = given.expanduser() if given else workspace.root / Path(named).expanduser()
+        return FoundHostfile("asked for" if given else "settings", path, read_text(path))
+    if site.is_file():
+        return FoundHostfile("site", site, read_text(site))
+    text = allocation_text(environment)
+    return FoundHostfile("Slurm", None, text) if text else None
+
+
+def target_of(found: FoundHostfile | None, workspace: Workspace) -> Path:
+    """Where an edited hostfile goes: into the file itself, links followed, or into the workspace's where that may not be."""
+    if found is not None and found.path is not None and found.why != "site":
+        return found.path.resolve()
+    if found is not None and found.path is not None and os.access(found.path, os.W_OK):
+        return found.path.resolve()
+    return workspace.root / OWN
+
+
+def save_hostfile(path: Path, text: str, workspace: Workspace, found: FoundHostfile | None) -> Path | None:
+    """Write `text` to `path` whole or not at all; what was there is kept beside it, and that path is returned.
+
+    A hostfile of the workspace's own is named in mdk.toml, else nobody would find it. Raises UserError.
+    """
+    if not text.endswith("\n"):
+        text += "\n"
+    previous = path.with_name(f"{path.name}.previous") if path.exists() else None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if previous is not None:
+            with contextlib.suppress(FileNotFoundError):
+                previous.unlink()
+            shutil.copy2(path, previous)
+        write_atomic(path, text)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}.", "Check the permissions of its folder."
+        ) from None
+    if found is None or found.path is None or found.path.resolve() != path:
+        write_setting(
+            workspace.settings, "mpi", "hostfile", OWN if path == workspace.root / OWN else str(path)
+        )
+    return previous
