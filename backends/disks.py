@@ -1,14 +1,15 @@
 """What may still be written to a disk: what its file system has free, and what a quota leaves of that.
 
-`quota` knows the quotas of local disks and of NFS, `lfs quota` those of Lustre; both print a table in kbytes. Project
-quotas of ext4 and XFS need no question: statvfs tells them as the size of the disk. Other kinds show on writing only.
+`quota` knows the quotas of local disks and of NFS, `lfs quota` those of Lustre, `mmlsquota` those of GPFS; they print
+kbytes. `beegfs-ctl` prints bytes. Project quotas of ext4 and XFS need no question: statvfs reports them as the size of the
+disk. Those of btrfs only root may read; they show on writing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ KIB = 1024
 LIMIT = 5.0  # s for a file server to tell a quota
 OWNER = re.compile(r"Disk quotas for (usr|user|grp|group|prj|project) (\S+)")
 KINDS = {"usr": "user", "grp": "group", "prj": "project"}
+GPFS = "/usr/lpp/mmfs/bin/mmlsquota"  # seldom in PATH
+BEEGFS = re.compile(r"([^,]+),\d+,(\d+),([1-9]\d*),")  # name, id, used, limit, ...; a limit of 0 is none
 COUNT = re.compile(r"\[?(\d+)k?\]?\*?")  # "*": more than allowed; in brackets: as far as the servers answered
 
 
@@ -41,6 +44,7 @@ class Quota:
 class Mount:
     folder: Path
     filesystem: str  # "ext4", "nfs4", "lustre"
+    device: str = ""
 
 
 def mount_of(folder: Path) -> Mount | None:
@@ -51,7 +55,7 @@ def mount_of(folder: Path) -> Mount | None:
         mount = Path(partition.mountpoint)
         inside = mount == path or mount in path.parents
         if inside and (found is None or len(mount.parts) >= len(found.folder.parts)):
-            found = Mount(mount, partition.fstype)
+            found = Mount(mount, partition.fstype, partition.device)
     return found
 
 
@@ -61,7 +65,18 @@ def tightest_quota(folder: Path, programs: Programs) -> Quota | None:
     mount = mount_of(place)
     if mount is None:
         return None
-    questions = _of_lustre(place, programs) if mount.filesystem == "lustre" else _of_others(mount)
+    match mount.filesystem:
+        case "lustre":
+            questions = _of_lustre(place, programs)
+        case "gpfs":
+            questions = iter([(GPFS, "-Y", mount.device.removeprefix("/dev/"))])
+        case "beegfs":
+            ids = ("--uid", str(os.getuid())), ("--gid", str(os.getgid()))
+            questions = (
+                ("beegfs-ctl", "--getquota", "--csv", f"--mount={mount.folder}", *one) for one in ids
+            )
+        case _:
+            questions = iter([("quota", "-w", "-u", "-g", "-f", str(mount.folder))])
     found: list[Quota] = []
     for argv in questions:
         if programs.find(argv[0]) is not None:
@@ -76,10 +91,20 @@ def room(folder: Path, programs: Programs) -> int | None:
 
 
 def read_quotas(report: str) -> list[Quota]:
-    """The limits on space in what `quota -w` or `lfs quota` print; a soft limit where there is no hard one."""
+    """The limits on space in what one of the programs prints; a soft limit where there is no hard one."""
     found: list[Quota] = []
-    whose = "you"
+    whose, columns = "you", list[str]()
     for line in report.splitlines():
+        if line.startswith("mmlsquota:"):
+            cells = line.split(":")
+            if "HEADER" in cells:
+                columns = cells
+            elif (quota := _of_gpfs(dict(zip(columns, cells, strict=False)))) is not None:
+                found.append(quota)
+            continue
+        if (row := BEEGFS.match(line)) is not None:
+            found.append(Quota(row[1], int(row[2]), int(row[3])))
+            continue
         if (owner := OWNER.match(line)) is not None:
             whose = f"{KINDS.get(owner[1], owner[1])} {owner[2]}"
             continue
@@ -94,8 +119,14 @@ def read_quotas(report: str) -> list[Quota]:
     return found
 
 
-def _of_others(mount: Mount) -> Iterator[Sequence[str]]:
-    yield ("quota", "-w", "-u", "-g", "-f", str(mount.folder))
+def _of_gpfs(row: Mapping[str, str]) -> Quota | None:
+    """A row of `mmlsquota -Y` by the names of its columns; None when it sets no limit on space."""
+    counts = [row.get(name, "") for name in ("blockUsage", "blockQuota", "blockLimit")]
+    if not all(count.isdecimal() for count in counts):
+        return None
+    used, soft, hard = (int(count) * KIB for count in counts)
+    kind = {"USR": "user", "GRP": "group"}.get(row.get("quotaType", ""), "fileset")
+    return Quota(f"{kind} {row.get('name', '')}", used, hard or soft) if hard or soft else None
 
 
 def _of_lustre(folder: Path, programs: Programs) -> Iterator[Sequence[str]]:

@@ -11,7 +11,7 @@ from backends.errors import UserError
 from backends.launch.image import container_words
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
 from backends.models.presets import find
-from backends.setup.jsonl import Corpus, check_corpus
+from backends.setup.jsonl import SAMPLE, Corpus, check_corpus
 from backends.setup.step import Action, Finding, Site
 
 REDPAJAMA = "https://data.together.xyz/redpajama-data-1T/v1.0.0"
@@ -51,26 +51,13 @@ class DataStep:
                 "Download it, or name a .jsonl of your own.",
                 downloading(site),
             )
-        try:
-            found = check_corpus(corpus, site.settings.data.key, None if site.choices.whole else 1000)
-        except OSError as error:
-            remedy = "Check its permissions, or name another .jsonl."
-            return Finding(self.name, "failed", f"{corpus} cannot be read: {error.strerror}.", remedy)
-        return self._judge(site, corpus, found)
+        found = read_corpus(site, corpus)
+        if refusal := unusable(corpus, found):
+            bad = tuple(line.words for line in found.bad)
+            return Finding(self.name, "failed", refusal.message, refusal.remedy, bad)
+        return self._pending(site, corpus, found)
 
-    def _judge(self, site: Site, corpus: Path, found: Corpus) -> Finding:
-        if found.bad:
-            bad = found.bad[0]
-            more = f" ({found.bad_count} bad lines)" if found.bad_count > 1 else ""
-            return Finding(
-                self.name,
-                "failed",
-                f"{corpus.name}: {bad.words}.{more}",
-                "Mend or remove the line: preprocessing stops there.",
-                tuple(line.words for line in found.bad),
-            )
-        if found.documents == 0:
-            return Finding(self.name, "failed", f"{corpus.name} holds no document.", "Name another .jsonl.")
+    def _pending(self, site: Site, corpus: Path, found: Corpus) -> Finding:
         missing = [name for name in VOCABULARY if not (vocabulary_folder(site) / name).is_file()]
         todo = f"download {' and '.join(missing)}, then preprocess" if missing else "preprocess"
         number = found.estimated_documents or 0
@@ -128,6 +115,28 @@ def corpus_path(site: Site) -> Path:
     return own_corpus(site) or site.workspace.megatron / "arxiv.jsonl"
 
 
+def read_corpus(site: Site, corpus: Path) -> Corpus:
+    """All of it where that is chosen, else a sample. Raises UserError when it cannot be read."""
+    try:
+        return check_corpus(corpus, site.settings.data.key, None if site.choices.whole else SAMPLE)
+    except OSError as error:
+        raise UserError(
+            f"{corpus} cannot be read: {error.strerror}.", "Check its permissions, or name another .jsonl."
+        ) from None
+
+
+def unusable(corpus: Path, found: Corpus) -> UserError | None:
+    """Why the preprocessing of `corpus` would fail; None when nothing that was read says so."""
+    if found.bad:
+        more = f" ({found.bad_count} bad lines)" if found.bad_count > 1 else ""
+        words = f"{corpus.name}: {found.bad[0].words}.{more}"
+        cut = "Was its download interrupted? Fetch it again, or m" if found.bad[0].number is None else "M"
+        return UserError(words, f"{cut}end or remove the line: preprocessing stops there.")
+    if found.documents == 0:
+        return UserError(f"{corpus.name} holds no document.", "Name another .jsonl.")
+    return None
+
+
 def data_prefix(site: Site) -> Path:
     """The value of `--data-path`: the corpus' name with what preprocess_data.py appends."""
     return site.workspace.megatron / f"{corpus_path(site).stem}_{site.settings.data.key}_document"
@@ -173,12 +182,17 @@ def downloading(site: Site) -> tuple[str, ...]:
 def preprocessing(site: Site, corpus: Path, prefix: Path) -> list[Action]:
     """`tools/preprocess_data.py` inside the image, with the tutorial's options, under a name of its own until it is whole.
 
-    It is the .idx that says so: preprocess_data.py of core_r0.8.0 ends with status 0 even when a worker crashed.
+    It is the .idx that says so: preprocess_data.py of core_r0.8.0 ends with status 0 even when a worker crashed. Raises
+    UserError for a corpus that it cannot take.
     """
     folder, key, part = site.workspace.megatron, site.settings.data.key, part_prefix(site)
-    documents = _documents(corpus, key)
-    gigabytes = corpus.stat().st_size / 1e9 if corpus.is_file() else 0.0
-    weight = "" if 0 < gigabytes < 0.1 else "Preprocessing takes minutes for each GB, on all cores."
+    found = read_corpus(site, corpus) if corpus.is_file() else None
+    if found is not None and (refusal := unusable(corpus, found)):
+        raise refusal
+    documents = (found.estimated_documents or 0) if found else 0
+    weight = (
+        "Preprocessing takes minutes for each GB, on all cores." if not found or found.size >= 1e8 else ""
+    )
     tokenize = preprocess_command(site, corpus, folder / f"{corpus.stem}.part", key)
     whole = (sys.executable, "-m", "backends.setup.whole", str(part))
     return [
@@ -231,11 +245,3 @@ def preprocess_command(site: Site, corpus: Path, output: Path, key: str) -> list
         *("--vocab-file", str(vocabulary / "vocab.json"), "--merge-file", str(vocabulary / "merges.txt")),
         *("--workers", str(workers), "--append-eod"),
     ]
-
-
-def _documents(corpus: Path, key: str) -> int:
-    """How many `corpus` holds, from a sample; 0 while it cannot be told."""
-    try:
-        return check_corpus(corpus, key).estimated_documents or 0
-    except OSError:
-        return 0

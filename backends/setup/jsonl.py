@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 LINE_LIMIT = 256 * 2**20  # bytes; a longer line is no document but a file without newlines
+SAMPLE = 1000  # lines that are read where not all are asked for
 KEPT = 20  # bad lines that are named one by one
 
 
@@ -59,7 +60,7 @@ class Corpus:
 def check_corpus(
     path: Path,
     key: str = "text",
-    sample: int | None = 1000,
+    sample: int | None = SAMPLE,
     told: Callable[[Corpus], None] = lambda corpus: None,
 ) -> Corpus:
     """Read the first `sample` lines (None: all) of a .jsonl, and the last one, which an interrupted download cuts. Raises
@@ -125,11 +126,11 @@ def preview(path: Path, key: str = "text", documents: int = 3, characters: int =
     """The beginnings of the first good documents, raw: the caller cleans what it shows."""
     found: list[str] = []
     for number, line in _lines(path):
+        if len(found) >= documents or number > SAMPLE:
+            break
         problem, text = read_document(line, key)
         if not problem and text.strip():
             found.append(text[:characters])
-        if len(found) == documents or number >= 1000:
-            break
     return found
 
 

@@ -38,6 +38,21 @@ Disk quotas for grp 2000 (gid 2000):
 """
 
 
+GPFS = """\
+mmlsquota::HEADER:version:reserved:reserved:filesystemName:quotaType:id:name:blockUsage:blockQuota:blockLimit:blockInDoubt:
+mmlsquota::0:1:::gpfs0:USR:1000:alice:1048576:1048576:2097152:0:
+mmlsquota::0:1:::gpfs0:GRP:2000:hpc:1048576:0:0:0:
+mmlsquota::0:1:::gpfs0:FILESET:7:work:1048576:2097152:0:0:
+"""
+BEEGFS = "name,id,size,hard,files,hard\nalice,1000,1073741824,2147483648,12,0\nhpc,2000,5,unlimited,9,unlimited\nx,3,5,0,9,0\n"
+
+
+def test_limits_of_gpfs_and_beegfs() -> None:
+    assert read_quotas(GPFS) == [Quota("user alice", GIB, 2 * GIB), Quota("fileset work", GIB, 2 * GIB)]
+    assert read_quotas(BEEGFS) == [Quota("alice", GIB, 2 * GIB)]
+    assert read_quotas("mmlsquota::0:1:::gpfs0\nmmlsquota: no\n") == []
+
+
 def test_limits_are_read_as_the_programs_print_them() -> None:
     assert read_quotas(QUOTA) == [Quota("user alice", GIB, 2 * GIB)]
     assert read_quotas(LUSTRE) == [Quota("user 1000", GIB // 2, GIB)]
@@ -71,6 +86,11 @@ def test_the_tightest_quota_leaves_the_room(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(disks, "mount_of", lambda folder: Mount(tmp_path, "nfs4"))
     assert room(tmp_path, FakePrograms(["quota"], {f"quota -w -u -g -f {tmp_path}": says(QUOTA)})) == GIB
     assert tightest_quota(tmp_path, FakePrograms()) is None
+    monkeypatch.setattr(disks, "mount_of", lambda folder: Mount(tmp_path, "gpfs", "/dev/gpfs0"))
+    assert room(tmp_path, FakePrograms([disks.GPFS], {f"{disks.GPFS} -Y gpfs0": says(GPFS)})) == GIB
+    monkeypatch.setattr(disks, "mount_of", lambda folder: Mount(tmp_path, "beegfs", "beegfs_nodev"))
+    question = f"beegfs-ctl --getquota --csv --mount={tmp_path} --uid {os.getuid()}"
+    assert room(tmp_path, FakePrograms(["beegfs-ctl"], {question: says(BEEGFS)})) == GIB
 
 
 def test_the_workspace_step_holds_the_quota_against_what_a_run_needs(

@@ -271,8 +271,12 @@ def data_site(tmp_path: Path, corpus: bytes) -> Site:
     ],
 )  # fmt: skip
 def test_a_corpus_that_would_stop_the_preprocessing(tmp_path: Path, corpus: bytes, words: str) -> None:
-    found = DataStep().look(data_site(tmp_path, corpus))
+    here = data_site(tmp_path, corpus)
+    found = DataStep().look(here)
     assert found.verdict == "failed" and words in f"{found.evidence}" and found.remedy
+    with pytest.raises(UserError) as refused:
+        DataStep().actions(here)
+    assert refused.value.message == found.evidence, "it is not preprocessed either"
 
 
 def test_empty_texts_are_counted(tmp_path: Path) -> None:

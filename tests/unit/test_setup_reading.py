@@ -80,7 +80,7 @@ def test_a_sample_and_the_whole_corpus(tmp_path: Path) -> None:
     whole = check_corpus(corpus, sample=None)
     assert (whole.documents, whole.empty, whole.whole) == (101, 1, True)
     assert [bad.number for bad in whole.bad] == [102]
-    assert preview(corpus, documents=2) == ["abcd", "abcd"]
+    assert preview(corpus, documents=2) == ["abcd", "abcd"] and preview(corpus, documents=0) == []
 
 
 @pytest.mark.parametrize("last", [b'{"text": "cut', b'{"text": "' + b"x" * 200_000, b'{"text": "cut\n'])

@@ -11,12 +11,10 @@ import click
 from backends.errors import UserError
 from backends.files import named_errors
 from backends.megatron.indexed_dataset import find_prefix, read_indexed_dataset
-from backends.setup.jsonl import check_corpus
+from backends.setup.jsonl import SAMPLE, check_corpus
 from backends.setup.jsonl import preview as preview_of
 from backends.text import clean, clean_line
 from tui.commands.options import ATTENTION, PATH, json_option
-
-SAMPLE = 1000  # lines
 
 
 @click.command()
@@ -36,8 +34,10 @@ def command(prefix: Path, as_json: bool, check: bool, key: str, whole: bool, pre
     found = read_indexed_dataset(find_prefix(prefix))
     if found.size is None and found.sequences is None and not as_json:
         raise UserError(
-            f"There is no data set at {clean_line(found.prefix)}.",
-            "Give the prefix without suffix, such as ./arxiv_text_document.",
+            f"There is no file {clean_line(str(prefix))}."
+            if prefix.suffix == ".jsonl"
+            else f"There is no data set at {clean_line(found.prefix)}.",
+            "Give a .jsonl, or the prefix of a data set without suffix, such as ./arxiv_text_document.",
             status=2,
         )
     if as_json:
