@@ -64,6 +64,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} m" if hours else f"{minutes} m {seconds % 60} s"
 
 
+def mib_words(mib: float) -> str:
+    """Memory given in MiB: "73.3 GiB", below one GiB "436 MiB"."""
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
 def size_words(size: int) -> str:
     """Bytes with three digits: "81.2 GB"."""
     for scale, unit in BYTES:

@@ -75,13 +75,13 @@ class MdkApp(SurvivingApp):
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(p.key, f"go('{p.name}')", p.title, show=False, id=f"app.{p.name}", tooltip=f"Go to {p.title}")
+            Binding(p.key, f"go('{p.name}')", p.title, show=False, id=f"app.{p.name}", tooltip="Go to " + ", ".join(place.title for place in PLACES))
             for p in PLACES
         ),
-        Binding("escape", "back", "back", key_display="esc", show=False, id="app.back", tooltip="Out of a text field; back to the screen before"),
-        Binding("question_mark", "help", "help", key_display="?", id="app.help", tooltip="What the keys of this screen do"),
-        Binding("q", "quit", "quit", id="app.quit", tooltip="Leave; runs go on"),
-        Binding("ctrl+p", "command_palette", "palette", priority=True, id="app.palette", tooltip="Commands by name: places, pages, themes"),
+        Binding("escape", "back", "back", key_display="esc", show=False, id="app.back", tooltip="Leave a text field; go back to the previous screen"),
+        Binding("question_mark", "help", "help", key_display="?", id="app.help", tooltip="Show what the keys of this screen do"),
+        Binding("q", "quit", "quit", id="app.quit", tooltip="Quit; runs go on"),
+        Binding("ctrl+p", "command_palette", "palette", priority=True, id="app.palette", tooltip="Find a command by name"),
     ]  # fmt: skip
 
     runs: reactive[tuple[SeenRun, ...] | None] = reactive(None, repaint=False)
@@ -212,22 +212,32 @@ class MdkApp(SurvivingApp):
         return True
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Everything that a key does here, and what has no key."""
+        named: set[str] = set()
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if (
+                binding.id
+                and active.enabled
+                and not binding.id.startswith("app.")
+                and binding.tooltip not in named
+            ):
+                named.add(binding.tooltip)
+                act = partial(self.run_action, binding.action, active.node)
+                yield SystemCommand(binding.tooltip, f"key {self.get_key_display(binding)}", act)
         for place in PLACES:
-            yield SystemCommand(
-                place.title,
-                f"Go to {place.title} ({place.key})",
-                lambda name=place.name: self.action_go(name),
-            )
+            go = partial(self.action_go, place.name)
+            yield SystemCommand(f"Go to {place.title}", f"key {place.key}", go)
+        yield SystemCommand("Open MLflow", "Start its pages and show the address", lambda: show_mlflow(self))
         yield SystemCommand(
-            "MLflow", "Its pages in a browser: start them, and how to get there", lambda: show_mlflow(self)
+            "Open TensorBoard",
+            "Start it for the newest run and show the address",
+            lambda: show_tensorboard(self),
         )
-        yield SystemCommand(
-            "TensorBoard", "The same, of the newest run and its like", lambda: show_tensorboard(self)
-        )
-        yield SystemCommand("Stop pages", "End MLflow's and TensorBoard's pages", lambda: stop_pages(self))
-        yield SystemCommand("Keys", "What the keys of this screen do (?)", self.action_help)
-        yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
-        yield SystemCommand("Quit", "Leave; runs go on (q)", self.action_quit)
+        yield SystemCommand("Close MLflow and TensorBoard", "End their servers", lambda: stop_pages(self))
+        yield SystemCommand("Help", "Show what the keys of this screen do (key ?)", self.action_help)
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+        yield SystemCommand("Quit", "Runs go on (key q)", self.action_quit)
 
     def get_key_display(self, binding: Binding) -> str:
         shown = super().get_key_display(binding)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """One cell each, except `dots`."""
+    """One cell each, except `dots` and `degrees`. `bar` and `track`: the full and the empty part of a bar; `missing`: no reading."""
 
     running: str
     good: str
@@ -19,6 +19,9 @@ class Glyphs:
     track: str
     dot: str
     dots: str
+    to: str
+    missing: str
+    degrees: str
 
     def phase(self, phase: str) -> str:
         """The sign of a run's phase."""
@@ -31,8 +34,8 @@ class Glyphs:
         }.get(phase, self.lost)
 
 
-UNICODE = Glyphs("●", "✓", "✗", "?", "○", "▶", "━", "─", "·", "…")
-ASCII = Glyphs("*", "+", "X", "?", "o", ">", "=", "-", "-", "...")
+UNICODE = Glyphs("●", "✓", "✗", "?", "○", "▶", "━", "─", "·", "…", "–", "–", " °C")
+ASCII = Glyphs("*", "+", "X", "?", "o", ">", "=", "-", "-", "...", "-", "-", " C")
 
 
 def glyphs(ascii_only: bool) -> Glyphs:

@@ -144,7 +144,7 @@ async def test_help_is_made_of_the_keys_of_the_screen() -> None:
         assert isinstance(app.screen, HelpScreen)
         text = screen_text(app)
         assert (
-            "Runs: keys" in text and "The monitor on the marked run" in text and "Leave; runs go on" in text
+            "Keys: Runs" in text and "The monitor on the marked run" in text and "Quit; runs go on" in text
         )
         await pilot.press("5")
         assert isinstance(app.screen, HelpScreen), "a window keeps the keys"

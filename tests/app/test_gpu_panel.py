@@ -10,9 +10,10 @@ from textual.geometry import Region
 
 from backends.megatron.events import Memory
 from backends.telemetry.readings import GpuProcess, GpuReading, HostReading, Snapshot
+from tui.glyphs import ASCII, UNICODE
 from tui.widgets.calm_readings import CalmReadings
 from tui.widgets.gpu_panel import GpuPanel
-from tui.widgets.gpu_rows import ASCII, Glyphs, body, megatron_line
+from tui.widgets.gpu_rows import body, megatron_line
 from tui.widgets.panel import width_of
 
 GIB = 1 << 30
@@ -46,15 +47,15 @@ NO_GPU = node(note="This machine has no NVIDIA GPU (no driver library was found)
 
 
 def text(*snapshots: Snapshot, width: int = 60, height: int = 10, processes: bool = False) -> list[str]:
-    rows = body(snapshots, width, height, Glyphs(), processes=processes, user="ada")
+    rows = body(snapshots, width, height, UNICODE, processes=processes, user="ada")
     return ["".join(part for part, _ in row).rstrip() for row in rows]
 
 
 def test_a_row_a_gpu_with_every_number_in_its_column():
     rows = text(EIGHT)
-    assert rows[0] == "0 ██████████████████████░░ 73.3/79.6 GiB  99 %  690 W  61 °C"
+    assert rows[0] == "0 ━━━━━━━━━━━━━━━━━━━━━━── 73.3/79.6 GiB  99 %  690 W  61 °C"
     assert rows[7].endswith("73.3/79.6 GiB  99 %  690 W  68 °C")
-    assert rows[8] == "host node-a  CPU  12 %  memory  31.0/251.0 GiB"
+    assert rows[8] == "host node-a  memory 31.0/251.0 GiB  CPU  12 %"
 
 
 def test_too_low_for_eight_rows_they_fold_into_one():
@@ -77,7 +78,7 @@ def test_folded_what_needs_attention_is_named():
     ],
 )
 def test_trouble_is_said_in_words_beside_its_colour(fields: dict[str, object], words: str, style: str):
-    row = body((node(gpu(0, **fields)),), 80, 5, Glyphs(), processes=False, user=None)[0]
+    row = body((node(gpu(0, **fields)),), 80, 5, UNICODE, processes=False, user=None)[0]
     assert row[-1] == (f" {words}", style)
 
 
@@ -93,8 +94,8 @@ def test_a_missing_reading_is_shown_as_missing():
 
 
 def test_narrow_panes_lose_power_first_then_temperature_and_keep_memory():
-    assert text(EIGHT, width=36)[0] == "0 ██████░ 73.3/79.6 GiB  99 %  61 °C"
-    assert text(EIGHT, width=24)[0] == "0 ███████░ 73.3/79.6 GiB"
+    assert text(EIGHT, width=36)[0] == "0 ━━━━━━─ 73.3/79.6 GiB  99 %  61 °C"
+    assert text(EIGHT, width=24)[0] == "0 ━━━━━━━─ 73.3/79.6 GiB"
 
 
 def test_two_nodes_have_letters_and_one_may_be_silent():
@@ -108,16 +109,16 @@ def test_two_nodes_have_letters_and_one_may_be_silent():
 def test_without_a_gpu_the_host_is_shown_and_said_so():
     rows = text(NO_GPU, width=70)
     assert rows[0] == "This machine has no NVIDIA GPU (no driver library was found)."
-    assert rows[1].startswith("CPU    ██") and rows[1].endswith("12 % of 128 cores")
+    assert rows[1].startswith("CPU    ━━") and rows[1].endswith("12 % of 128 cores")
     assert rows[2].endswith("31.0/251.0 GiB")
-    assert text(NO_GPU, width=70, height=1) == ["host node-a  CPU  12 %  memory  31.0/251.0 GiB"]
+    assert text(NO_GPU, width=70, height=1) == ["host node-a  memory 31.0/251.0 GiB  CPU  12 %  This machine has no NVIDIA GPU"]
 
 
 def test_processes_come_on_demand_those_of_others_stand_out():
     shared = node(
         gpu(0, processes=(GpuProcess(7, GIB, "python3", "eve"), GpuProcess(8, 2 * GIB, "train", "ada")))
     )
-    rows = body((shared,), 70, 6, Glyphs(), processes=True, user="ada")
+    rows = body((shared,), 70, 6, UNICODE, processes=True, user="ada")
     assert ("ada  ", "text") in rows[1] and ("eve  ", "warning") in rows[2]
     assert text(EIGHT, height=6, processes=True)[-1] == "11 more lines"
     unknown = node(gpu(0, processes=None))
@@ -129,8 +130,8 @@ def test_megatrons_memory_is_that_of_the_rank_that_needs_most():
         0: Memory(1, 0, 20, {"allocated": 48465.3, "max allocated": 75078.4}),
         3: Memory(2, 3, 20, {"allocated": 48465.3, "max allocated": 70000.0}),
     }
-    assert megatron_line(by_rank) == "Megatron: max allocated 75,078 MB (rank 0)"
-    assert megatron_line({None: Memory(1, None, None, {"total": 57198.2})}) == "Megatron: expects 57,198 MB"
+    assert megatron_line(by_rank) == "Megatron: max allocated 73.3 GiB (rank 0)"
+    assert megatron_line({None: Memory(1, None, None, {"total": 57198.2})}) == "Megatron: expects 55.9 GiB"
     assert megatron_line({}) == megatron_line(None) == ""
 
 
@@ -139,7 +140,7 @@ def test_megatrons_memory_is_that_of_the_rank_that_needs_most():
 def test_any_size_is_filled_without_overflowing_its_height(width: int, height: int):
     for snapshots in ((), (EIGHT,), (NO_GPU,), (EIGHT, NO_GPU)):
         for processes in (False, True):
-            rows = body(snapshots, width, height, Glyphs(), processes=processes, user="ada")
+            rows = body(snapshots, width, height, UNICODE, processes=processes, user="ada")
             assert len(rows) <= max(height, 1)
 
 
@@ -152,8 +153,8 @@ def test_ascii_stays_ascii():
 
 def test_wide_characters_of_a_host_name_keep_the_row_in_its_width():
     wide = node(gpu(0), host=replace(HOST, host="計算機"))
-    assert width_of(body((wide,), 60, 3, Glyphs(), processes=False, user=None)[1]) == len(
-        "host 計算機  CPU  12 %  memory  31.0/251.0 GiB"
+    assert width_of(body((wide,), 60, 3, UNICODE, processes=False, user=None)[1]) == len(
+        "host 計算機  memory 31.0/251.0 GiB  CPU  12 %"
     ) + len("計算機")
 
 

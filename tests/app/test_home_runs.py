@@ -100,7 +100,7 @@ def test_a_server_that_still_loads_is_neither_asked_nor_started_again() -> None:
 def test_more_runs_than_home_shows_are_counted() -> None:
     past = [seen(f"2024-11-30/01-01-{at:02}", phase="finished") for at in range(11)]
     rows = home_view.rows(past, UNICODE, datetime(2024, 12, 1), 80)
-    assert rows[-1].spans[0][0].strip() == "and 3 more: 6"
+    assert rows[-1].spans[0][0].strip() == "and 3 more (key 6)"
 
 
 # Words.

@@ -99,9 +99,9 @@ SAYS = {
     "h200-core_r0.8.0-train.log": ("FINISHED", "iteration 200 / 200", "3.661", "val 4.844 @ 200"),
     "2xh200-oom-then-hangs.log": ("HANGING", "The GPU's memory is full", "--micro-batch-size"),
     "2xh200-rank-killed.log": ("FAILED", "killed by a signal", "checkpoint of iteration 140 saved"),
-    "2xh200-bf16-nan-unchecked.log": ("FINISHED", "The loss is NaN", "the log prints no loss so far"),
+    "2xh200-bf16-nan-unchecked.log": ("FINISHED", "The loss is NaN", "no loss in the log"),
     "2xh200-mpirun-terminated.log": ("RUNNING", "100,000", "4.190"),
-    "tutorial-1node.log": ("RUNNING", "iteration 100 / 500,000", "ETA 69 d", "875.6", "75,078 MB"),
+    "tutorial-1node.log": ("RUNNING", "iteration 100 / 500,000", "ETA 69 d", "875.6", "73.3 GiB"),
     "h200-core_r0.8.0-resume-refused.log": ("FAILED",),
     "h200-core_r0.8.0-serve.log": ("SERVING",),
 }

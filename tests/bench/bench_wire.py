@@ -1,5 +1,5 @@
-"""Bytes and CPU of the monitor: on a finished log, on a run whose log rests (its host is read meanwhile), and on one that
-grows at 1 Hz beside eight (invented) busy GPUs.
+"""Bytes and CPU of the monitor on a finished log, a finished run, a run whose log rests (the host is still read), and a run
+whose log grows at 1 Hz beside eight (invented) busy GPUs.
 
 python tests/bench/bench_wire.py [SECONDS]
 """
@@ -10,7 +10,12 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import repeat
 from pathlib import Path
 
 from terminal import MDK_TUI, TOP, Terminal, table
@@ -23,6 +28,7 @@ from backends.runs.processes import find_process, this_machine
 from backends.runs.state import Phase, RunState
 
 LAST = 4310
+SIZES = ((200, 50), (120, 36), (80, 24))  # columns, rows
 GPUS = {"PYTHONPATH": f"{TOP / 'tests/bench/eight_gpus'}:{TOP}"}
 
 
@@ -50,35 +56,56 @@ def run_folder(workspace: Path, phase: Phase) -> RunFolder:
     return folder
 
 
-def scenes(workspace: str) -> list[tuple[str, RunFolder, tuple[str, ...], dict[str, str], bool]]:
-    """(name, run, arguments, environment, whether the log grows)."""
+@dataclass(frozen=True)
+class Scene:
+    """What is measured: `run` seen through `arguments`; `grows`: its log gets two lines a second."""
+
+    name: str
+    run: RunFolder
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    grows: bool = False
+
+
+def scenes(workspace: str) -> list[Scene]:
     over, alive = run_folder(Path(workspace), "finished"), run_folder(Path(workspace), "running")
     return [
-        ("finished log", over, ("watch", str(over.log)), {}, False),
-        ("finished run", over, ("attach", over.name), {}, False),
-        ("run at rest", alive, ("attach", alive.name), {}, False),
-        ("live, 8 GPUs", alive, ("attach", alive.name), GPUS, True),
+        Scene("finished log", over, ("watch", str(over.log))),
+        Scene("finished run", over, ("attach", over.name)),
+        Scene("run at rest", alive, ("attach", alive.name)),
+        Scene("live, 8 GPUs", alive, ("attach", alive.name), GPUS, grows=True),
+    ]
+
+
+def measured(
+    scene: Scene, workspace: str, size: tuple[int, int], seconds: float
+) -> list[tuple[str, str, str]]:
+    """Rows of the table: `scene` in a terminal of `size` (columns, rows)."""
+    growth = [f"{iteration_line(LAST + n)}\n{NOISE}" for n in range(1, 601)] if scene.grows else []
+    argv = (*MDK_TUI, "-w", workspace, *scene.arguments)
+    with Terminal(argv, columns=size[0], rows=size[1], environment=scene.environment) as terminal:
+        terminal.wait_for(f"{LAST:,}", timeout=60)
+        if not scene.grows:
+            terminal.quiet(3)
+        time.sleep(3)  # the start is over; a live screen is never quiet
+        rate, cpu = measure(terminal, seconds, growth, scene.run.log)
+    where = f"{size[0]}×{size[1]} {scene.name}"
+    return [
+        (where, f"{rate:,.0f} B/s", "≤ 15,000" if scene.grows else "0"),
+        (where, f"{cpu:.1f} % CPU", "≤ 5 %" if scene.grows else "≤ 0.5 %"),
     ]
 
 
 def main(seconds: float) -> None:
+    """The sizes are measured at the same time, each with a workspace of its own; the scenes one after the other."""
     rows: list[tuple[str, str, str]] = []
-    growth = [f"{iteration_line(LAST + n)}\n{NOISE}" for n in range(1, 601)]
-    for columns, height in ((200, 50), (120, 36), (80, 24)):
-        with tempfile.TemporaryDirectory() as workspace:
-            for name, run, arguments, environment, grows in scenes(workspace):
-                argv = (*MDK_TUI, "-w", workspace, *arguments)
-                with Terminal(argv, columns=columns, rows=height, environment=environment) as terminal:
-                    terminal.wait_for(f"{LAST:,}")
-                    time.sleep(3)  # the start is over; a live screen is never quiet
-                    rate, cpu = measure(terminal, seconds, growth if grows else [], run.log)
-                where = f"{columns}×{height} {name}"
-                rows += [
-                    (where, f"{rate:,.0f} B/s", "≤ 15,000" if grows else "0"),
-                    (where, f"{cpu:.1f} % CPU", "≤ 5 %" if grows else "≤ 0.5 %"),
-                ]
-    table(f"On the wire, over {seconds:.0f} s each", rows)
+    with ExitStack() as stack, ThreadPoolExecutor(len(SIZES)) as pool:
+        places = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in SIZES]
+        for at in zip(*map(scenes, places), strict=True):
+            found = pool.map(measured, at, places, SIZES, repeat(seconds))
+            rows += [row for rows_of_size in found for row in rows_of_size]
+    table(f"On the wire, over {seconds:.0f} s each", sorted(rows, key=lambda row: row[0].partition(" ")[0]))
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10)

@@ -1,4 +1,4 @@
-"""What the keys of a screen do, from its own bindings."""
+"""What the keys of a screen do, read from its bindings."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ from tui.screens.dialog import Dialog
 
 
 class HelpScreen(Dialog[None]):
-    """`bindings` as the screen has them at this moment, the focused pane's first; those of mdk-tui have an id."""
+    """`bindings` are those that are active now, the focused pane's first. The bindings of mdk-tui have an id.
+
+    Bindings with the same explanation (left and right) share one row.
+    """
 
     DEFAULT_CSS = """
-    HelpScreen > #box { width: 76; max-width: 96%; max-height: 90%; }
+    HelpScreen > #box { width: 78; max-width: 100%; max-height: 100%; padding: 0 1; }
+    HelpScreen .heading { color: $foreground 55%; }
+    HelpScreen .heading.-second { margin-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "close", key_display="esc", id="help.close", tooltip="Back to the screen"),
     ]  # fmt: skip
 
     def __init__(self, title: str, bindings: Iterable[ActiveBinding]) -> None:
-        super().__init__(f"{title}: keys")
+        super().__init__(f"Keys: {title}" if title else "Keys")
         self._keys = list(bindings)
 
     def content(self) -> Iterable[Widget]:
-        yield Static(self._table())
-
-    def _table(self) -> Table:
-        keys: dict[str, list[str]] = {}
-        words: dict[str, str] = {}
+        keys: dict[tuple[bool, str], list[str]] = {}
         for active in self._keys:
             binding = active.binding
-            if not binding.id or not active.enabled:
-                continue
-            keys.setdefault(binding.id, []).append(self.app.get_key_display(binding))
-            words[binding.id] = binding.tooltip or binding.description
-        table = Table.grid(padding=(0, 2))
-        # The screen's own first, the ways about last.
-        for name in sorted(keys, key=lambda name: name.startswith("app.")):
-            table.add_row(Text(" ".join(dict.fromkeys(keys[name])), style="bold"), Text(words[name]))
-        return table
+            if binding.id and active.enabled:
+                row = binding.id.startswith("app."), binding.tooltip or binding.description
+                keys.setdefault(row, []).append(self.app.get_key_display(binding))
+        for everywhere in (False, True):
+            table = Table.grid(padding=(0, 2))
+            for (app_wide, words), names in keys.items():
+                if app_wide is everywhere:
+                    table.add_row(Text(" ".join(dict.fromkeys(names)), style="bold"), Text(words))
+            title = "on every screen" if everywhere else "on this screen"
+            yield Static(title, classes="heading -second" if everywhere else "heading")
+            yield Static(table)

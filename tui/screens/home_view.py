@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
 
 Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "setup", "launch"]
+NOTHING = "No runs yet. The demo needs no GPU and no network: press d."
 PAST = 8  # runs that are shown of those that ran; Runs has them all
 BAR = 20  # cells
 NAME = (12, 32)  # least and most cells of a run's title
@@ -95,6 +96,8 @@ def rows(
         ]
     found = steps(runs, set_up=set_up)
     words = widest([step.words for step in found], WORDS[0], min(WORDS[1], max(width - 24, WORDS[0])))
+    if not runs:
+        lines += [ListRow("", ((NOTHING, "text"),)), _blank()]
     lines += [_heading("next"), *(row for step in found for row in _step(step, glyphs, words, width))]
     if past:
         names = widest([name_of(seen) for seen in past[:PAST]], *NAME)
@@ -105,7 +108,7 @@ def rows(
             *(_past(seen, names, done, glyphs, today) for seen in past[:PAST]),
         ]
         if len(past) > PAST:
-            lines.append(ListRow("", ((f"    and {len(past) - PAST} more: 6", "dim"),)))
+            lines.append(ListRow("", ((f"    and {len(past) - PAST} more (key 6)", "dim"),)))
     return lines
 
 
@@ -124,7 +127,7 @@ def _running(seen: SeenRun, glyphs: Glyphs, width: int) -> list[ListRow]:
     name = cell(name_of(seen), min(NAME[1], max(width // 3, NAME[0])))
     key = f"run:{info.path}"
     if info.kind == "serve":
-        words = info.address or "loading: it answers once there is a checkpoint"
+        words = f"answers at {info.address}" if info.address else "waiting for a checkpoint to load"
         if width >= WIDE:
             return [ListRow(key, (sign, (name, "title"), (f"  {words}", "text")))]
         return [ListRow(key, (sign, (name, "title"))), ListRow("", ((f"    {words}", "text"),))]

@@ -201,7 +201,9 @@ class MonitorScreen(MonitorKeys):
         if model is None or self.held or (model.version == self._drawn and not force):
             return
         self._drawn = model.version
-        self.query_one(AttentionPanel).update(model.look())
+        attention = self.query_one(AttentionPanel)
+        attention.empty = "nothing needs attention" if model.caught_up else "reading the log"
+        attention.update(model.look())
         self._give_room(model.may_plot)
         memory, expected = model.memory()
         self.query_one(GpuPanel).show(megatron_memory=memory, expected=expected)

@@ -216,17 +216,16 @@ def x_of(record: Record, iteration: float, x: XAxis) -> float | None:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 EMPTY = {
-    "unknown": "no line of Megatron-LM so far: waiting for the first iteration",
-    "failed": "it failed before its first iteration was logged",
-    "stopped": "it was stopped before its first iteration was logged",
-    "finished": "it logged no iteration",
+    "failed": "failed before the first iteration was logged",
+    "stopped": "stopped before the first iteration was logged",
+    "finished": "finished without a logged iteration",
 }
 
 
 def empty_words(pane: str, record: Record, diagnosis: Diagnosis) -> str:
     """What an empty plot says."""
     if record.iteration is not None:
-        return "the log prints no loss so far" if pane == "loss" else "the log prints no times so far"
+        return "no loss in the log" if pane == "loss" else "no iteration time in the log"
     return EMPTY.get(diagnosis.phase, "waiting for the first iteration")
 
 

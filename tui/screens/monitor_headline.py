@@ -23,7 +23,7 @@ def phase_word(record: Record, diagnosis: Diagnosis, run_phase: str | None) -> s
     if diagnosis.phase == "running":
         return activity(record)
     if diagnosis.phase == "unknown" and run_phase is None:
-        return "nothing of Megatron-LM so far"
+        return "no training found"
     return starting_words(record)
 
 
@@ -79,13 +79,17 @@ def headline(
     started: str | None,
     ended: str | None,
     written: float | None,
+    caught_up: bool,
     now: float,
 ) -> Headline:
     """`started` and `ended` are those of the run's state (ISO); without them the log's own time stamps count.
 
-    `written` is when the log last grew: one that says nothing for long is said to be quiet, whatever its last words were.
+    `written` is when the log last grew: a log without a new line for long is quiet, whatever its last line says.
+    `caught_up`: the log has been read to its end.
     """
     phase = phase_word(record, diagnosis, run_phase)
+    if run_phase is None and not caught_up and diagnosis.phase != "failed":
+        phase = "reading the log"
     may_be_quiet = phase in QUIET_PHASES or (phase.startswith("starting") and run_phase is None)
     silence = _silence(record, run_phase, written, now) if may_be_quiet else None
     live = run_phase in ("starting", "running", "stopping") and phase not in ("finished", "failed")

@@ -25,15 +25,15 @@ class MonitorKeys(LivePanes):
     model: MonitorModel | None = None
     held: reactive[bool] = reactive(False, repaint=False, init=False)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose what the focused plot shows"),
-        Binding("slash", "search", "find", key_display="/", priority=True, id="monitor.search", tooltip="Search in the log (`n` goes on)"),
-        Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Log lines of one rank, or only warnings and errors"),
-        Binding("c", "compare", "compare", id="monitor.compare", tooltip="This beside another run: curves, figures, arguments"),
-        Binding("a", "samples", "answers", id="monitor.samples", tooltip="How the answers to the same prompts change over the run's checkpoints"),
-        Binding("S", "stop", "stop", id="monitor.stop", tooltip="What stopping would do; asks before it does"),
-        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop it and start it again; the commands are shown first"),
-        Binding("space", "pause", "pause", show=False, id="monitor.pause", tooltip="Hold the picture, or let it go on; what comes meanwhile is kept"),
-        Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="Leave search, crosshair, zoom", show=False),
+        Binding("m", "metric", "metric", id="monitor.metric", tooltip="Choose the metric of the focused plot"),
+        Binding("slash", "search", "find", key_display="/", priority=True, id="monitor.search", tooltip="Search the log"),
+        Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Show only one rank, or only warnings and errors"),
+        Binding("c", "compare", "compare", id="monitor.compare", tooltip="Compare this run with another one"),
+        Binding("a", "samples", "answers", id="monitor.samples", tooltip="Show how the answers to fixed prompts changed over the checkpoints"),
+        Binding("S", "stop", "stop", id="monitor.stop", tooltip="Stop the run: shows what that does, and asks"),
+        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop the run and start it again: shows the commands, and asks"),
+        Binding("space", "pause", "pause", show=False, id="monitor.pause", tooltip="Pause the view, or continue; nothing is lost meanwhile"),
+        Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="End the crosshair, the search or the zoom", show=False),
     ]  # fmt: skip
 
     def action_leave(self) -> None:

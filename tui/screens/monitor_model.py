@@ -15,7 +15,7 @@ from tui.run_words import end
 from tui.screens import monitor_curves
 from tui.screens.monitor_attention import entries
 from tui.screens.monitor_curves import RunCurves
-from tui.screens.monitor_headline import headline
+from tui.screens.monitor_headline import activity, headline
 from tui.screens.monitor_sources import News, Reading, Watched
 from tui.widgets.attention import Entry
 from tui.widgets.status_line import Headline
@@ -37,6 +37,7 @@ class MonitorModel:
         self.info: RunInfo | None = None
         self.tracking: Standing | None = None
         self.news: News | None = None  # the newest of the log
+        self.caught_up = False  # the log was read to its end, once
         self.record = Record()
         self.curves = RunCurves(self.record)
         self.diagnosis = diagnose(self.record)
@@ -44,6 +45,7 @@ class MonitorModel:
 
     def take(self, news: News) -> None:
         self.news = news
+        self.caught_up |= news.caught_up
         self.record = self.curves.record = news.record
         floods = [line for line in news.lines if line.count >= FLOOD_FROM and FLOOD in line.text]
         self._flood = floods[-1] if floods else None if news.reset else self._flood
@@ -54,9 +56,9 @@ class MonitorModel:
         self.curves.timeline.add(reading.snapshots)
 
     @property
-    def version(self) -> tuple[int, int, bool]:
-        """Another one: the log has said more."""
-        return id(self.record), self.record.version, self._flood is not None
+    def version(self) -> tuple[int, int, bool, bool]:
+        """Changes whenever there is more to show of the log."""
+        return id(self.record), self.record.version, self._flood is not None, self.caught_up
 
     def look(self) -> list[Entry]:
         """Judge the record anew; what wants attention."""
@@ -85,16 +87,16 @@ class MonitorModel:
 
     @property
     def _read_in_vain(self) -> bool:
-        """Whether somebody's log was read to its end, and holds something else than a training."""
+        """Whether a log that no run of ours writes was read to its end, and holds no training."""
         foreign = self.wanted is not None and self.wanted.run is None
-        return foreign and self.news is not None and self.news.caught_up and bool(self.news.lines)
+        return foreign and self.caught_up and self.news is not None and bool(self.news.lines)
 
     @property
     def may_plot(self) -> bool:
         """Whether there is, or will be, something to plot."""
         phase = self.diagnosis.phase
         may_begin = phase in ("starting", "running") or (phase == "unknown" and not self.diagnosis.advice)
-        return bool(self.curves.metrics()) or may_begin
+        return bool(self.curves.metrics()) or (may_begin and activity(self.record) != "serving")
 
     def headline(self, now: float) -> Headline:
         info, name = self.info, self.wanted.name if self.wanted else ""
@@ -107,10 +109,13 @@ class MonitorModel:
                 started=info.started if info else None,
                 ended=info.ended if info else None,
                 written=self.news.written if self.news else None,
+                caught_up=self.caught_up,
                 now=now,
             )
 
     def empty_words(self, pane: str) -> str:
+        if not self.caught_up:
+            return "reading the log"
         return monitor_curves.empty_words(pane, self.record, self.diagnosis)
 
     def readout(self, pane: str, marker: str) -> str:

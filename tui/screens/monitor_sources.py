@@ -33,7 +33,7 @@ LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has
 LOOK = 1.0  # s between two looks at the state of a run
 FAR_LOOK = 5.0  # s between two looks at what another host writes
 MOST_PATIENT = 30.0  # s between two looks for who writes a log that grows: all processes are asked
-NOT_SEEN = "The log is all there is: the GPUs of its machine are not seen from here."
+NOT_SEEN = "The job does not run on this machine: its GPUs cannot be read from here."
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ class PaneScreen(Screen[None]):
 
     PANES: ClassVar[Sequence[str]] = ()
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("z", "zoom", "pane", id="panes.zoom", tooltip="Fill the screen with the focused pane, or go back"),
-        Binding("tab", "pane(1)", "next pane", id="panes.next", tooltip="The next pane", show=False),
-        Binding("shift+tab", "pane(-1)", "previous pane", id="panes.previous", tooltip="The pane before", show=False),
+        Binding("z", "zoom", "pane", id="panes.zoom", tooltip="Show the focused pane alone, or all panes again"),
+        Binding("tab", "pane(1)", "next pane", id="panes.next", tooltip="Go to the next or the previous pane", show=False),
+        Binding("shift+tab", "pane(-1)", "previous pane", id="panes.previous", tooltip="Go to the next or the previous pane", show=False),
     ]  # fmt: skip
 
     def panes(self) -> list[str]:

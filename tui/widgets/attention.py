@@ -1,4 +1,4 @@
-"""What wants attention: errors and alerts with their remedies, and the news of the run beneath them in time."""
+"""What needs attention: errors and alerts with their remedies, and the other news of the run, newest first."""
 
 from __future__ import annotations
 
@@ -46,18 +46,12 @@ class AttentionPanel(Panel):
     """Entries, newest first. Errors and warnings are shown with their remedy; `enter` opens one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,o", "open", "open", id="attention.open", tooltip="The whole text of the marked entry"),
-        Binding("up,k", "move(-1)", "up", id="attention.up", tooltip="The entry above", show=False),
-        Binding("down,j", "move(1)", "down", id="attention.down", tooltip="The entry below", show=False),
-        Binding(
-            "g",
-            "point",
-            "its line",
-            id="attention.point",
-            tooltip="Go to the line of the log where it was said",
-        ),
+        Binding("enter,o", "open", "open", id="attention.open", tooltip="Show the whole text of the marked entry"),
+        Binding("up,k", "move(-1)", "up", id="attention.up", tooltip="Go up or down", show=False),
+        Binding("down,j", "move(1)", "down", id="attention.down", tooltip="Go up or down", show=False),
+        Binding("g", "point", "go to line", id="attention.point", tooltip="Go to this entry's line in the log"),
         Binding("y", "copy", "copy", id="attention.copy", tooltip="Copy the marked entry"),
-    ]
+    ]  # fmt: skip
 
     class Opened(Message):
         def __init__(self, entry: Entry) -> None:
@@ -79,8 +73,9 @@ class AttentionPanel(Panel):
     def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, ascii_only=ascii_only)
         self.entries: Sequence[Entry] = ()
-        self.footnote = ""  # one more line, in the lower edge
+        self.empty = ""  # what stands here while there are none
         self._marked = 0
+        self._below = 0  # entries that have no room
 
     def update(self, entries: Sequence[Entry]) -> None:
         """New entries, newest first. The marked one stays marked."""
@@ -101,11 +96,12 @@ class AttentionPanel(Panel):
         return [("attention", "title")], words
 
     def foot(self) -> Sequence[Span]:
-        return [(self.footnote, "dim")] if self.footnote else []
+        return [(f"{self._below} more", "dim")] if self._below else []
 
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
+        self._below = 0
         if not self.entries:
-            return [[("nothing needs attention", "dim")]]
+            return [[(self.empty, "dim")]]
         if not self.framed:
             worst = next((e for e in self.entries if e.severity in ("error", "warning")), self.entries[0])
             return [self._first_row(worst, wrapped(worst.message, max(width - 2, 1), 1)[0], False)]
@@ -114,9 +110,15 @@ class AttentionPanel(Panel):
         rows: list[Sequence[Span]] = []
         start = max(first - max(height // 3, 1) + 1, 0)
         for index in range(start, len(self.entries)):
-            rows += self._entry_rows(self.entries[index], width, self.has_focus and index == first)
-            if len(rows) >= height:
+            entry = self.entries[index]
+            message, remedy = self._entry_rows(entry, width, self.has_focus and index == first)
+            if index > start and entry.remedy == self.entries[index - 1].remedy:
+                remedy = []  # it stands right above
+            room = height - len(rows)
+            if rows and len(message) > room:
+                self._below = len(self.entries) - index
                 break
+            rows += message + (remedy if len(message) + len(remedy) <= room or not rows else [])
         return rows[:height]
 
     def _first_row(self, entry: Entry, text: str, marked: bool) -> list[Span]:
@@ -126,16 +128,20 @@ class AttentionPanel(Panel):
     def _style(self, entry: Entry) -> str:
         return "dim" if entry.severity in ("info", "good") else "text"
 
-    def _entry_rows(self, entry: Entry, width: int, marked: bool) -> list[Sequence[Span]]:
+    def _entry_rows(
+        self, entry: Entry, width: int, marked: bool
+    ) -> tuple[list[Sequence[Span]], list[Sequence[Span]]]:
+        """The rows of its message, and those of its remedy."""
         room = max(width - 2, 1)
         lines = wrapped(entry.message, room, 3)
         rows: list[Sequence[Span]] = [self._first_row(entry, lines[0], marked)]
         rows += [[("  ", "text"), (line, "selected" if marked else self._style(entry))] for line in lines[1:]]
-        if entry.remedy and entry.severity in ("error", "warning"):
-            rows += [[("  ", "text"), (line, "dim")] for line in wrapped(entry.remedy, room, 4)]
         if marked:
-            rows = [fit(row, width, "selected") for row in rows[:1]] + rows[1:]
-        return rows
+            rows = [fit(rows[0], width, "selected"), *rows[1:]]
+        advice = (
+            wrapped(entry.remedy, room, 4) if entry.remedy and entry.severity in ("error", "warning") else []
+        )
+        return rows, [[("  ", "text"), (line, "dim")] for line in advice]
 
     def action_move(self, step: int) -> None:
         self._marked = min(max(self._marked + step, 0), max(len(self.entries) - 1, 0))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from backends.ticks import nice_step
+from backends.ticks import NICE, nice_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,17 @@ class Limits:
     def span(self) -> float:
         return self.high - self.low
 
+    @property
+    def pieces(self) -> int:
+        """Steps between `low` and `high`."""
+        return round(self.span / self.step)
+
+    def even_rows(self, rows: int) -> int:
+        """The most of `rows` rows in which all ticks are a whole number of rows apart."""
+        if self.log or self.pieces >= rows:
+            return rows
+        return 1 + (rows - 1) // self.pieces * self.pieces
+
     def place(self, value: float) -> float:
         """Where `value` lies, 0 at `low` and 1 at `high`; NaN when it cannot be shown."""
         if self.log:
@@ -38,11 +49,18 @@ class Limits:
         """Values of the ticks, not exponents."""
         if self.log:
             return list(self.marks)
-        return [self.low + self.step * i for i in range(round(self.span / self.step) + 1)]
+        return [self.low + self.step * i for i in range(self.pieces + 1)]
 
 
-def y_limits(low: float, high: float, previous: Limits | None, *, log: bool = False, most: int = 4) -> Limits:
-    """Limits around `low` … `high`. `previous` is kept while the data fit in it and fill 40 % of it: nothing jumps."""
+def y_limits(
+    low: float, high: float, previous: Limits | None, *, log: bool = False, rows: int = 13
+) -> Limits:
+    """Limits around `low` … `high` for `rows` rows, with a tick at most every third row.
+
+    `previous` is kept while the data fit in it and fill 40 % of it, so that the axis does not jump.
+    """
+    most = max(rows // 3, 1)
+    least = max(most / 3, 1.0)
     if log:
         return log_limits(low, high, previous, most)
     if (
@@ -51,15 +69,24 @@ def y_limits(low: float, high: float, previous: Limits | None, *, log: bool = Fa
         and previous.low <= low
         and high <= previous.high
         and high - low >= 0.4 * previous.span
-        and most / 2 <= round(previous.span / previous.step) <= most + 2
+        and least <= previous.pieces <= most + 2
+        and previous.even_rows(rows) >= 0.75 * rows
     ):
         return previous
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-30):
         margin = abs(low) * 0.05 or 1.0
         low, high = low - margin, high + margin
-    step = nice_step(high - low, most)
-    bottom, top = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    return Limits(bottom, top, step)
+    power = math.floor(math.log10((high - low) / most))
+    steps = [nice * 10.0 ** (power + more) for more in (-1, 0, 1) for nice in NICE[:-1]]
+    fitting = [step for step in steps if least <= (high - low) / step <= most + 1]
+    choices = [Limits(*_multiples(low, high, step), step) for step in fitting]
+    # The one that leaves the data most of the rows, as ticks stand a whole number of rows apart.
+    return max(choices, key=lambda limits: (limits.even_rows(rows) - 1) * (high - low) / limits.span)
+
+
+def _multiples(low: float, high: float, step: float) -> tuple[float, float]:
+    """The nearest multiples of `step` around `low` … `high`."""
+    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 
 
 def log_limits(low: float, high: float, previous: Limits | None, most: int) -> Limits:

@@ -1,4 +1,4 @@
-"""Memory: the GPUs (or the host, where there are none) with Megatron's own word beneath, or that word alone."""
+"""Memory: the GPUs (or the host, where there are none) with what Megatron reports beneath, or that report alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from tui.glyphs import glyphs
 from tui.widgets.panel import Panel, Row, Span
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ class GpuPanel(Panel):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "p", "processes", "processes", id="gpu.processes", tooltip="Show who uses the GPUs, or hide it"
-        ),
-    ]
+        Binding("p", "processes", "processes", id="gpu.processes", tooltip="Show or hide the processes on the GPUs"),
+    ]  # fmt: skip
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class GpuPanel(Panel):
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
         if not self._snapshots:
-            return (("memory", "title"), ("  as the log says" if self.note else "", "dim")), ()
+            return (("memory", "title"), ("  from the log" if self.note else "", "dim")), ()
         what = "GPUs" if any(snapshot.gpus for snapshot in self._snapshots) else "host"
         hosts = " ".join(snapshot.host.host for snapshot in self._snapshots)
         right = ((self.note, "dim"),) if self.note else ()
@@ -84,18 +83,18 @@ class GpuPanel(Panel):
         from tui.widgets.gpu_rows import megatron_line
 
         words = megatron_line(self._memory) if self._snapshots else ""
-        return ((words, "text"),) if words else ()
+        return ((words, "dim"),) if words else ()
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         if not self._snapshots and self.note is None:
             return ()
-        from tui.widgets.gpu_rows import ASCII, Glyphs, body
+        from tui.widgets.gpu_rows import body
         from tui.widgets.memory_rows import memory_rows
 
-        glyphs = ASCII if self.ascii_only else Glyphs()
+        signs = glyphs(self.ascii_only)
         if not self._snapshots:
-            return memory_rows(self._memory, self._expected, self.note or "", width, height, glyphs)
-        return body(self._snapshots, width, height, glyphs, processes=self._processes, user=self._user)
+            return memory_rows(self._memory, self._expected, self.note or "", width, height, signs)
+        return body(self._snapshots, width, height, signs, processes=self._processes, user=self._user)
 
     def action_processes(self) -> None:
         self._processes = not self._processes

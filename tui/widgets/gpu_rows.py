@@ -1,4 +1,4 @@
-"""What the GPU panel says, as rows of spans: pure functions of snapshots and room."""
+"""What the GPU panel shows, as rows of spans: pure functions of the readings and the room."""
 
 from __future__ import annotations
 
@@ -8,25 +8,13 @@ from dataclasses import dataclass
 
 from backends.megatron.events import Memory
 from backends.telemetry.readings import GpuProcess, GpuReading, HostReading, Snapshot
+from backends.ticks import mib_words
+from tui.glyphs import Glyphs
 from tui.widgets.panel import Row, Span
 
 GIB = 1 << 30
 HOT = 85  # °C; the H100 and H200 lower their clocks from 87 to 90
 SHORTEST_BAR = 6  # cells; narrower than that, numbers leave instead
-
-
-@dataclass(frozen=True, slots=True)
-class Glyphs:
-    """What bars, ranges and missing readings are drawn with."""
-
-    full: str = "█"
-    empty: str = "░"
-    to: str = "–"
-    missing: str = "–"
-    degrees: str = " °C"
-
-
-ASCII = Glyphs("#", ".", "-", "-", " C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +81,7 @@ def body(
 
 
 def megatron_line(memory: Mapping[int | None, Memory] | None) -> str:
-    """Megatron's own word on memory, from the rank that needs most ("" while it has not spoken). MB as it prints them."""
+    """What Megatron itself reports of memory, for the rank that needs most; "" while it has reported nothing."""
     best = ("", -1.0)
     for rank, event in (memory or {}).items():
         where = "" if rank is None else f" (rank {rank})"
@@ -104,7 +92,7 @@ def megatron_line(memory: Mapping[int | None, Memory] | None) -> str:
         ):
             value = event.values.get(name)
             if value is not None and value > best[1]:
-                best = (f"Megatron: {words} {value:,.0f} MB{where}", value)
+                best = (f"Megatron: {words} {mib_words(value)}{where}", value)
                 break
     return best[0]
 
@@ -127,9 +115,9 @@ def _host_prefix(snapshot: Snapshot, snapshots: Sequence[Snapshot]) -> str:
 def bar(fraction: float | None, width: int, glyphs: Glyphs, style: str = "good") -> Row:
     """`width` cells, `fraction` of them full; none at all when the fraction is unknown."""
     if fraction is None:
-        return ((glyphs.empty * width, "dim"),)
+        return ((glyphs.track * width, "frame"),)
     full = round(min(max(fraction, 0.0), 1.0) * width)
-    return (glyphs.full * full, style), (glyphs.empty * (width - full), "dim")
+    return (glyphs.bar * full, style), (glyphs.track * (width - full), "frame")
 
 
 def _bars(gpus: Sequence[_Gpu], width: int, glyphs: Glyphs) -> list[Row]:
@@ -190,7 +178,8 @@ def _without_gpus(
     snapshots: Sequence[Snapshot], notes: Sequence[Row], width: int, height: int, glyphs: Glyphs
 ) -> list[Row]:
     if height <= len(notes) + 1:
-        return [_host(snapshots[0], glyphs), *notes][: max(height, 0)]
+        reason = (snapshots[0].gpu_note or "").partition(" (")[0]
+        return [(*_host(snapshots[0], glyphs), (f"  {reason}", "dim")), *notes][: max(height, 0)]
     rows = list(notes)
     for snapshot in snapshots:
         rows += _host_bars(snapshot.host, width, glyphs)
@@ -200,9 +189,9 @@ def _without_gpus(
 def _host(snapshot: Snapshot, glyphs: Glyphs) -> Row:
     """The host in one line."""
     host = snapshot.host
+    memory = _memory(host.memory_used, host.memory_total, glyphs).lstrip()
     cpu = _number(host.cpu_percent, " %", 3, glyphs)
-    memory = _memory(host.memory_used, host.memory_total, glyphs)
-    return (("host ", "dim"), (f"{host.host}  CPU {cpu}  memory {memory}", "text"))
+    return (("host ", "dim"), (f"{host.host}  memory {memory}  CPU {cpu}", "text"))
 
 
 def _host_bars(host: HostReading, width: int, glyphs: Glyphs) -> list[Row]:

@@ -1,6 +1,6 @@
-"""The last line: the keys that work now. One widget instead of one a key, which a screen with thirty keys feels.
+"""The last line: the keys that work now, in one widget (one widget for each key is slow on a screen with thirty keys).
 
-What has no room is left out, except help: that names all of them.
+Keys without room are left out, but never help, which lists all of them, and quit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KeyLine(Panel, can_focus=False):
             if binding.show:
                 words = self.app.get_key_display(binding), binding.description
                 display, description = map(plain_key, words) if self.ascii_only else words
-                keep = binding.action in ("help", "app.help")
+                keep = binding.action in ("help", "quit", "app.help", "app.quit")
                 seen.setdefault(binding.action, Key(binding.key, display, description, active.enabled, keep))
         self._keys = tuple(seen.values())
         self.show()

@@ -24,12 +24,30 @@ class Listing(Panel):
     """`update` brings new rows; the marked one stays marked by its key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", id="list.up", tooltip="The row above", show=False),
-        Binding("down,j", "move(1)", "down", id="list.down", tooltip="The row below", show=False),
-        Binding("pageup", "page(-1)", "page up", id="list.page_up", tooltip="A page up", show=False),
-        Binding("pagedown", "page(1)", "page down", id="list.page_down", tooltip="A page down", show=False),
-        Binding("home,g", "end(0)", "first", id="list.first", tooltip="The first row", show=False),
-        Binding("end,G", "end(-1)", "last", id="list.last", tooltip="The last row", show=False),
+        Binding("up,k", "move(-1)", "up", id="list.up", tooltip="Go up or down", show=False),
+        Binding("down,j", "move(1)", "down", id="list.down", tooltip="Go up or down", show=False),
+        Binding(
+            "pageup", "page(-1)", "page up", id="list.page_up", tooltip="Go up or down by a page", show=False
+        ),
+        Binding(
+            "pagedown",
+            "page(1)",
+            "page down",
+            id="list.page_down",
+            tooltip="Go up or down by a page",
+            show=False,
+        ),
+        Binding(
+            "home,g",
+            "end(0)",
+            "first",
+            id="list.first",
+            tooltip="Go to the first or the last row",
+            show=False,
+        ),
+        Binding(
+            "end,G", "end(-1)", "last", id="list.last", tooltip="Go to the first or the last row", show=False
+        ),
     ]
     FRAMED_FROM = 1 << 16  # a list has the screen for itself: no frame
 

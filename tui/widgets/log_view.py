@@ -29,28 +29,22 @@ class LogView(LogMoves):
     """Draws the lines around the place where the reader is, and says where that is."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "pause", "pause", id="log.pause", tooltip="Hold the view, or follow the end again"),
-        Binding("slash", "search", "search", key_display="/", id="log.search", tooltip="Search in the log"),
-        Binding(
-            "n", "next(-1)", "next", id="log.next", tooltip="The match above (the log is read from its end)"
-        ),
-        Binding("N", "next(1)", "previous", id="log.previous", tooltip="The match below"),
-        Binding(
-            "f", "filter", "filter", id="log.filter", tooltip="Lines of one rank, or warnings and errors only"
-        ),
+        Binding("space", "pause", "pause", id="log.pause", tooltip="Pause the log, or follow its end again"),
+        Binding("slash", "search", "search", key_display="/", id="log.search", tooltip="Search the log"),
+        Binding("n", "next(-1)", "next", id="log.next", tooltip="Go to the next match, upwards"),
+        Binding("N", "next(1)", "previous", id="log.previous", tooltip="Go to the match before, downwards"),
+        Binding("f", "filter", "filter", id="log.filter", tooltip="Show only one rank, or only warnings and errors"),
         Binding("y", "copy", "copy", id="log.copy", tooltip="Copy the marked line, or all lines in view"),
-        Binding("enter,o", "open", "whole line", id="log.open", tooltip="The whole marked line", show=False),
-        Binding("up,k", "move(-1)", "up", id="log.up", tooltip="One line up", show=False),
-        Binding("down,j", "move(1)", "down", id="log.down", tooltip="One line down", show=False),
-        Binding("pageup", "page(-1)", "page up", id="log.page_up", tooltip="One page up", show=False),
-        Binding("pagedown", "page(1)", "page down", id="log.page_down", tooltip="One page down", show=False),
-        Binding("home,g", "top", "first", id="log.top", tooltip="The first line of the log", show=False),
-        Binding(
-            "end,G", "bottom", "last", id="log.bottom", tooltip="The newest line, and follow", show=False
-        ),
-        Binding("left,h", "sideways(-1)", "left", id="log.left", tooltip="Move the text right", show=False),
-        Binding("right", "sideways(1)", "right", id="log.right", tooltip="Move the text left", show=False),
-    ]
+        Binding("enter,o", "open", "whole line", id="log.open", tooltip="Show the whole marked line", show=False),
+        Binding("up,k", "move(-1)", "up", id="log.up", tooltip="Go up or down", show=False),
+        Binding("down,j", "move(1)", "down", id="log.down", tooltip="Go up or down", show=False),
+        Binding("pageup", "page(-1)", "page up", id="log.page_up", tooltip="Go up or down by a page", show=False),
+        Binding("pagedown", "page(1)", "page down", id="log.page_down", tooltip="Go up or down by a page", show=False),
+        Binding("home,g", "top", "first", id="log.top", tooltip="Go to the first line of the log", show=False),
+        Binding("end,G", "bottom", "last", id="log.bottom", tooltip="Go to the newest line and follow the log", show=False),
+        Binding("left,h", "sideways(-1)", "left", id="log.left", tooltip="Show the left or right part of long lines", show=False),
+        Binding("right", "sideways(1)", "right", id="log.right", tooltip="Show the left or right part of long lines", show=False),
+    ]  # fmt: skip
 
     class SearchAsked(Message):
         """The view wants a text to search for."""

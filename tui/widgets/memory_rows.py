@@ -1,4 +1,4 @@
-"""What the log itself says of memory, as rows of spans: all there is where the GPUs are out of sight."""
+"""What the log itself reports of memory, as rows of spans, for jobs whose GPUs cannot be read from here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Mapping
 
 from backends.megatron.events import Memory
-from tui.widgets.gpu_rows import SHORTEST_BAR, Glyphs, bar
+from backends.ticks import mib_words
+from tui.glyphs import Glyphs
+from tui.widgets.gpu_rows import SHORTEST_BAR, bar
 from tui.widgets.panel import Row
 
 # What is used, of what is taken from the driver.
@@ -32,14 +34,14 @@ def memory_rows(
     rows = [row for row in ranks if row]
     if expected is not None and (total := expected.values.get("total")) is not None:
         parts = [
-            f"{name} {expected.values[name]:,.0f}"
+            f"{name} {mib_words(expected.values[name])}"
             for name in ("weight and optimizer", "activation")
             if name in expected.values
         ]
-        words = f"expected {total:,.0f} MB" + (f" ({', '.join(parts)})" if parts else "")
+        words = f"expected {mib_words(total)}" + (f" ({', '.join(parts)})" if parts else "")
         rows.append(((words, "dim"),))
     if not rows:
-        rows.append((("The log prints no memory (yet).", "dim"),))
+        rows.append((("The log has no memory figures.", "dim"),))
     notes: list[Row] = [((line, "dim"),) for line in textwrap.wrap(note, max(width, 20))]
     if len(rows) + len(notes) > height:
         notes = []
@@ -53,15 +55,15 @@ def memory_rows(
 
 
 def _rank_row(rank: int | None, event: Memory, width: int, glyphs: Glyphs) -> Row:
-    """ "rank 0 ███░ max allocated 75,078 MB": the bar is what of the memory taken from the driver that was."""
+    """ "rank 0 ━━━─ max allocated 73.3 GiB": the bar is the share of the reserved memory."""
     who = "" if rank is None else f"rank {rank} "
     for used_name, whole_name in PEAKS:
         used, whole = event.values.get(used_name), event.values.get(whole_name)
         if used is None:
             continue
-        words = f"{used_name} {used:,.0f} MB"
+        words = f"{used_name} {mib_words(used)}"
         if whole and width >= 64:
-            words += f" of {whole:,.0f} reserved"
+            words += f" of {mib_words(whole)} reserved"
         room = width - len(who) - len(words) - 1
         if not whole or room < SHORTEST_BAR:
             return ((who, "dim"), (words, "text"))

@@ -49,16 +49,16 @@ class Plot(Panel):
     """One metric over iterations, time or tokens. `source` gives the curves; `update` says that there may be more."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "smooth", "smooth", id="plot.smooth", tooltip="Smoothing of the curve: none, 0.6, 0.9, 0.97"),
-        Binding("l", "log", "log", id="plot.log", tooltip="Logarithmic or linear y axis"),
-        Binding("x", "axis", "axis", id="plot.axis", tooltip="x by iteration, wall time or tokens"),
-        Binding("left", "crosshair(-1)", "look", id="plot.left", key_display="←→", tooltip="Move the crosshair left"),
-        Binding("right", "crosshair(1)", "crosshair right", id="plot.right", show=False, tooltip="Move the crosshair right"),
-        Binding("plus,equals_sign", "zoom(0.5)", "zoom", id="plot.in", key_display="+-", tooltip="Zoom in on x"),
-        Binding("minus", "zoom(2.0)", "zoom out", id="plot.out", show=False, tooltip="Zoom out on x"),
-        Binding("comma,shift+left", "pan(-1)", "pan", id="plot.pan_left", key_display=",.", show=False, tooltip="Pan to the left"),
-        Binding("full_stop,shift+right", "pan(1)", "pan right", id="plot.pan_right", show=False, tooltip="Pan to the right"),
-        Binding("r", "whole", "whole", id="plot.whole", tooltip="Show the whole curve again, without crosshair"),
+        Binding("s", "smooth", "smooth", id="plot.smooth", tooltip="Smooth the curve: off, 0.6, 0.9, 0.97"),
+        Binding("l", "log", "log", id="plot.log", tooltip="Switch the y axis between linear and logarithmic"),
+        Binding("x", "axis", "axis", id="plot.axis", tooltip="Switch the x axis: iteration, time, tokens"),
+        Binding("left", "crosshair(-1)", "value", id="plot.left", key_display="←→", tooltip="Read values with the crosshair"),
+        Binding("right", "crosshair(1)", "value", id="plot.right", key_display="←→", show=False, tooltip="Read values with the crosshair"),
+        Binding("plus,equals_sign", "zoom(0.5)", "zoom", id="plot.in", key_display="+-", tooltip="Zoom in or out along the x axis"),
+        Binding("minus", "zoom(2.0)", "zoom", id="plot.out", key_display="+-", show=False, tooltip="Zoom in or out along the x axis"),
+        Binding("comma,shift+left", "pan(-1)", "pan", id="plot.pan_left", key_display=", .", show=False, tooltip="Pan to the left or right"),
+        Binding("full_stop,shift+right", "pan(1)", "pan", id="plot.pan_right", key_display=", .", show=False, tooltip="Pan to the left or right"),
+        Binding("r", "whole", "whole", id="plot.whole", tooltip="Show the whole curve again, without the crosshair"),
     ]  # fmt: skip
 
     def __init__(
@@ -132,7 +132,7 @@ class Plot(Panel):
             picture.x = axes.window_limits(*view.window)
         else:
             first, last = min(c.xs[0] for c in curves), max(c.xs[-1] for c in curves)
-            if view.x != "time" and 0 < first <= 0.3 * last:
+            if view.x != "time" and (0 < first <= 0.3 * last or first == last):
                 first = 0.0
             picture.x = axes.x_limits(first, last, picture.x)
 
@@ -156,20 +156,23 @@ class Plot(Panel):
         values += [
             m.y for m in marks if m.y is not None and math.isfinite(m.y) and (m.y > 0 or not self.view.log)
         ]
-        y = axes.y_limits(
-            min(values), max(values), self._picture.y, log=self.view.log, most=max(rows // 3, 1)
-        )
+        y = axes.y_limits(min(values), max(values), self._picture.y, log=self.view.log, rows=rows)
         self._picture.y = y
         labels = tick_labels(y.ticks(), y.step, log=y.log)
         gutter = max(self._picture.gutter, *(len(label) + 1 for label in labels))
         self._picture.gutter = gutter
         canvas = max(width - gutter, 4)
         x = self._picture.x
-        cells = plot_drawing.draw(drawn, x, y, canvas, rows, ascii_only=self.ascii_only)
+        lines = [trace for trace in drawn if len(trace.points) > 1]
+        cells = plot_drawing.draw(lines, x, y, canvas, y.even_rows(rows), ascii_only=self.ascii_only)
         marks += [Mark("value", *trace.points[0]) for trace in drawn if len(trace.points) == 1]
         plot_drawing.overlay(cells, marks, self.view.crosshair, x, y, ascii_only=self.ascii_only)
-        lines = plot_drawing.with_y_axis(cells, labels, y, gutter)
-        return [*lines, plot_drawing.x_axis(x, self._x_labels(x), gutter, canvas)]
+        blank: list[list[Span]] = [[] for _ in range(rows - len(cells))]
+        return [
+            *blank,
+            *plot_drawing.with_y_axis(cells, labels, y, gutter),
+            plot_drawing.x_axis(x, self._x_labels(x), gutter, canvas),
+        ]
 
     def _x_labels(self, x: Limits) -> list[str]:
         inner = axes.inner_ticks(x)
@@ -183,7 +186,7 @@ class Plot(Panel):
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
         dot, notes = " - " if self.ascii_only else " · ", self.view.notes()
-        return [(self.metric or "no metric yet", "title")], [(dot.join(notes), "dim")] if notes else []
+        return [(self.metric or self.id or "no metric", "title")], [(dot.join(notes), "dim")] if notes else []
 
     def foot(self) -> Sequence[Span]:
         from statistics import median  # takes 10 ms that the first paint does not wait for

@@ -1,4 +1,4 @@
-"""The first line: which run, what it does, how far, how long still. What has no room is left out, least important first."""
+"""The first line: which run, its phase, its progress, the time left. What has no room is left out, the least important first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from backends.ticks import compact, duration
+from tui.glyphs import glyphs
 from tui.widgets.panel import Panel, Span, width_of
+from tui.widgets.top_line import shortened
 
 GAP = "   "
+SHORTEST_TITLE = 12  # cells; a run's title that has less room is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,10 @@ class StatusLine(Panel, can_focus=False):
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
         if self._headline is None:
             return [[(" mdk-tui", "title")]]
-        return [arranged(self._headline, width, self._now())]
+        return [arranged(self._headline, width, self._now(), glyphs(self.ascii_only).dots)]
 
 
-def arranged(head: Headline, width: int, now: float) -> list[Span]:
+def arranged(head: Headline, width: int, now: float, dots: str) -> list[Span]:
     """The row for `width` cells: the name at the left, the rest at the right; the name gives way last."""
     first, _, rest = head.phase.partition(": ")
     phase: Span = (first.upper() + (f" {rest}" if rest else ""), head.style)
@@ -66,15 +69,14 @@ def arranged(head: Headline, width: int, now: float) -> list[Span]:
     # Least important first: tokens, finish time, elapsed, tokens/s …: `_pieces` ranks them by their place.
     keep = list(range(len(pieces)))
     order = [i for i in (5, 6, 4, 2) if i < len(pieces)]
-    name = f" {head.name}"
 
     def room() -> int:
         return width - width_of([pieces[i] for i in keep if pieces[i][0]]) - len(GAP) * len(keep) - 1
 
-    while order and room() < min(cell_len(name), max(width // 4, 12)):
+    while order and room() < min(cell_len(head.name) + 1, max(width // 4, 12)):
         keep.remove(order.pop(0))
     shown = [pieces[i] for i in keep if pieces[i][0]]
-    left: list[Span] = [(_clipped(name, max(room(), 4)), "title")]
+    left: list[Span] = [(_clipped(head.name, max(room(), 4), dots), "title")]
     right: list[Span] = []
     for piece in shown:
         right += [(GAP, "text"), piece]
@@ -94,22 +96,24 @@ def _pieces(head: Headline, now: float) -> list[str]:
         eta = f"ETA {duration(head.left)}"
         if head.left < 24 * 3600:
             eta += f" ({clock(now + head.left)})"
-    elapsed = "" if head.elapsed is None else f"up {duration(head.elapsed)}"
+    up = "ran" if head.phase in ("finished", "failed", "stopped", "lost") else "up"
+    elapsed = "" if not head.elapsed else f"{up} {duration(head.elapsed)}"
     tokens = "" if head.tokens is None else f"{compact(head.tokens)} tokens"
     speed = "" if head.tokens_per_second is None else f"{compact(head.tokens_per_second)} tokens/s"
     return [iteration, percent, eta, elapsed, tokens, speed]
 
 
-def _clipped(text: str, width: int) -> str:
-    """The end of `text`: that is where paths and runs differ."""
-    if cell_len(text) <= width:
-        return text
-    text = text.lstrip()
-    if " · " in text and cell_len(last := f" {text.rpartition(' · ')[2]}") <= width:
-        return last  # the run without its title
-    while text and cell_len(text) > width - 2:
-        text = text[1:]
-    return f" …{text}"
+def _clipped(name: str, width: int, dots: str) -> str:
+    """`name` in `width` cells: a title gives way to the run behind it, a folder to the file in it; then the end is kept."""
+    title, _, run = name.rpartition(" · ")
+    room = width - cell_len(f"  · {run}")
+    if title and room >= SHORTEST_TITLE:
+        cut = f"{set_cell_size(title, room - len(dots)).rstrip()}{dots}"
+        short = title if cell_len(title) <= room else cut
+        return f" {short} · {run}"
+    wholes = (run,) if title else (run, run.rpartition("/")[2])
+    fitting = next((text for text in wholes if cell_len(text) < width), None)
+    return f" {fitting or shortened(run, width - 1, dots)}"
 
 
 def clock(seconds: float) -> str:

@@ -27,12 +27,12 @@ class TableView(Panel):
     """`head` are the columns' own names (coloured as their curves); columns that do not fit come with ← and →."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", id="table.up", tooltip="A row up", show=False),
-        Binding("down,j", "move(1)", "down", id="table.down", tooltip="A row down", show=False),
-        Binding("pageup", "move(-10)", "page up", id="table.page_up", tooltip="Ten rows up", show=False),
-        Binding("pagedown", "move(10)", "page down", id="table.page_down", tooltip="Ten rows down", show=False),
-        Binding("left", "column(-1)", "columns", key_display="←→", id="table.left", tooltip="The column before"),
-        Binding("right", "column(1)", "column right", id="table.right", tooltip="The next column", show=False),
+        Binding("up,k", "move(-1)", "up", id="table.up", tooltip="Scroll up or down", show=False),
+        Binding("down,j", "move(1)", "down", id="table.down", tooltip="Scroll up or down", show=False),
+        Binding("pageup", "move(-10)", "page up", id="table.page_up", tooltip="Scroll by ten rows", show=False),
+        Binding("pagedown", "move(10)", "page down", id="table.page_down", tooltip="Scroll by ten rows", show=False),
+        Binding("left", "column(-1)", "columns", key_display="←→", id="table.left", tooltip="Show other columns"),
+        Binding("right", "column(1)", "columns", key_display="←→", id="table.right", tooltip="Show other columns", show=False),
     ]  # fmt: skip
 
     def __init__(

@@ -16,12 +16,12 @@ class TextPane(Panel):
     """`update` brings new paragraphs. A pane that `follows` shows their end until it is scrolled up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_rows(-1)", "up", id="text.up", tooltip="A row up", show=False),
-        Binding("down,j", "scroll_rows(1)", "down", id="text.down", tooltip="A row down", show=False),
-        Binding("pageup", "scroll_pages(-1)", "page up", id="text.page_up", tooltip="A page up", show=False),
-        Binding("pagedown", "scroll_pages(1)", "page down", id="text.page_down", tooltip="A page down", show=False),
-        Binding("home,g", "scroll_to(0)", "first", id="text.first", tooltip="The beginning", show=False),
-        Binding("end,G", "scroll_to(-1)", "last", id="text.last", tooltip="The end", show=False),
+        Binding("up,k", "scroll_rows(-1)", "up", id="text.up", tooltip="Scroll up or down", show=False),
+        Binding("down,j", "scroll_rows(1)", "down", id="text.down", tooltip="Scroll up or down", show=False),
+        Binding("pageup", "scroll_pages(-1)", "page up", id="text.page_up", tooltip="Scroll by a page", show=False),
+        Binding("pagedown", "scroll_pages(1)", "page down", id="text.page_down", tooltip="Scroll by a page", show=False),
+        Binding("home,g", "scroll_to(0)", "first", id="text.first", tooltip="Go to the beginning or the end", show=False),
+        Binding("end,G", "scroll_to(-1)", "last", id="text.last", tooltip="Go to the beginning or the end", show=False),
     ]  # fmt: skip
 
     def __init__(self, *, id: str | None = None, ascii_only: bool = False, follows: bool = False) -> None:
