@@ -111,7 +111,9 @@ def test_without_a_gpu_the_host_is_shown_and_said_so():
     assert rows[0] == "This machine has no NVIDIA GPU (no driver library was found)."
     assert rows[1].startswith("CPU    ━━") and rows[1].endswith("12 % of 128 cores")
     assert rows[2].endswith("31.0/251.0 GiB")
-    assert text(NO_GPU, width=70, height=1) == ["host node-a  memory 31.0/251.0 GiB  CPU  12 %  This machine has no NVIDIA GPU"]
+    assert text(NO_GPU, width=70, height=1) == [
+        "host node-a  memory 31.0/251.0 GiB  CPU  12 %  This machine has no NVIDIA GPU"
+    ]
 
 
 def test_processes_come_on_demand_those_of_others_stand_out():
