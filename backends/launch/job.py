@@ -20,7 +20,7 @@ from backends.runs.processes import MARK, Process, find_process, is_alive, job_p
 from backends.runs.state import JobExit
 
 WRAPPER = Path(__file__).with_name("wrapper.py")
-START_LIMIT = 30.0  # s for the wrapper to say the pid of the job
+START_LIMIT = 120.0  # s for the wrapper to say the pid of the job
 
 
 class RunningJob(Protocol):

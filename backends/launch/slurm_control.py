@@ -101,9 +101,11 @@ class Slurm(Protocol):
         """The id of the job that `sbatch …` made of `script`, a file and its arguments. Raises UserError with Slurm's words."""
         ...
 
-    def signal(self, job: str, name: str, *options: str) -> None: ...
+    def signal(self, job: str, name: str, *options: str) -> bool:
+        """Whether the controller took it."""
+        ...
 
-    def cancel(self, job: str) -> None: ...
+    def cancel(self, job: str) -> bool: ...
 
 
 def read_state(text: str) -> SlurmState:
@@ -220,12 +222,13 @@ class SlurmControl:
             "See: sinfo; try again later. It may have taken the job all the same: squeue --me.",
         )
 
-    def signal(self, job: str, name: str, *options: str) -> None:
-        self._quietly(["scancel", *options, f"--signal={name}", job])
+    def signal(self, job: str, name: str, *options: str) -> bool:
+        return self._cancels(*options, f"--signal={name}", job)
 
-    def cancel(self, job: str) -> None:
-        self._quietly(["scancel", job])
+    def cancel(self, job: str) -> bool:
+        return self._cancels(job)
 
-    def _quietly(self, words: Sequence[str]) -> None:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # it is tried again, and `ask` tells
-            self._run(words)
+    def _cancels(self, *words: str) -> bool:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            return self._run(["scancel", *words]).returncode == 0
+        return False

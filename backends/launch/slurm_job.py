@@ -55,6 +55,7 @@ class SlurmJob:
         self._asked: float | None = None
         self._silent = False
         self._exited = False
+        self._to_save = False  # asked to save, and the controller has not taken it yet
 
     def lives(self) -> bool:
         exited = self._folder.exit_file.exists()
@@ -70,6 +71,8 @@ class SlurmJob:
         self._silent = answer is None
         if answer is not None and (answer.state or self._state is None or not self._state.over):
             self._state = answer
+        if self._to_save and not self._silent:
+            self.ask_to_save()
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)  # another machine's file system tells of nothing: only looking helps
@@ -105,11 +108,14 @@ class SlurmJob:
         return []
 
     def ask_to_save(self) -> None:
-        """USR1 to the batch script, which passes it on; what has not started has nothing to save."""
-        if self.waits:
-            self._slurm.cancel(self._job)
-        else:
-            self._slurm.signal(self._job, "USR1", "--batch")
+        """Send USR1 to the batch script, which passes it on; a job that has not started is cancelled.
+
+        While the controller does not take it, it is sent again after each answer.
+        """
+        taken = (
+            self._slurm.cancel(self._job) if self.waits else self._slurm.signal(self._job, "USR1", "--batch")
+        )
+        self._to_save = not taken
 
     def signal_all(self, number: int) -> None:
         """KILL to everything of the job at once; anything else means to cancel it: TERM, and KILL after Slurm's KillWait."""

@@ -70,7 +70,7 @@ class NodeReport:
     interfaces: tuple[Interface, ...] = ()
     infiniband: tuple[tuple[str, bool], ...] = ()  # (device, its port is active)
     port: int | None = None
-    ranks: tuple[RankProcess, ...] = ()
+    ranks: tuple[RankProcess, ...] | None = None
 
 
 def read_report(lines: Iterable[str]) -> NodeReport | None:
@@ -114,7 +114,9 @@ def from_json(value: Mapping[str, Any]) -> NodeReport:
             for row in _rows(value.get("infiniband"))
         ),
         port=port if isinstance(port, int) else None,
-        ranks=tuple(
+        ranks=None
+        if value.get("ranks") is None
+        else tuple(
             RankProcess(rank, pid, _text(row.get("state")) or "?", float(cpu))
             for row in _rows(value.get("ranks"))
             if isinstance(rank := row.get("rank"), int)

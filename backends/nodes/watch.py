@@ -21,53 +21,57 @@ from backends.nodes.report import NodeReport
 from backends.nodes.survey import Survey, named_nodes
 from backends.programs import RealPrograms
 from backends.runs.folder import RunFolder
+from backends.runs.state import Phase
 from backends.settings import read_settings
 from backends.setup.step import Site
 from backends.workspace import Workspace
 
 LOOK = 1.0  # s between two looks at state.json
 AGAIN = 60.0  # s at least between two questions to the nodes
-IDLE, BUSY = (
-    0.05,
-    0.3,
-)  # cores that a rank uses: one that stands still, one that computes or waits in a collective
+IDLE = 0.05  # cores that a rank uses which stands still
+BUSY = 0.3  # cores that a rank uses which computes, or waits in a collective operation
 
 
 @dataclass(slots=True)
 class Silence:
-    """How long no iteration has come. Times are s of one clock."""
+    """How long a run has been in one phase and at one iteration. Times are s of one clock."""
 
     limit: float
-    iteration: int | None = None
-    since: float | None = None
+    seen: tuple[Phase, int | None] | None = None
+    since: float = 0.0
 
-    def look(self, iteration: int | None, trains: bool, now: float) -> float | None:
-        """Seconds of silence, once they are more than the limit. What does not train yet, or stops, is not silent."""
-        if not trains or iteration != self.iteration or self.since is None:
-            self.iteration, self.since = iteration, now
+    def look(self, phase: Phase, iteration: int | None, now: float) -> float | None:
+        """Seconds of silence, once they are more than the limit. A run that stops is not silent."""
+        if phase not in ("starting", "running") or self.seen != (phase, iteration):
+            self.seen, self.since = (phase, iteration), now
         silent = now - self.since
         return silent if silent > self.limit else None
 
 
-def words(silent: float, asked: Sequence[Asked], ranks: int) -> str:
-    """What a reader of the run should know. `asked`: the answer of each node; `ranks`: how many the run has."""
+def words(silent: float, asked: Sequence[Asked], ranks: int, *, training: bool) -> str | None:
+    """What a reader of the run should know. `asked`: the answer of each node; `ranks`: how many the run has.
+
+    None while it starts and no node or rank is at fault: loading and compiling take long.
+    """
     said = f"No iteration for {_span(silent)}"
     dead = [node for node in asked if node.report is None]
     if dead:
         names = ", ".join(node.name for node in dead)
         return f"{said}: {names} {'does' if len(dead) == 1 else 'do'} not answer. {dead[0].failure}"
-    if fault := rank_at_fault([node.report for node in asked if node.report], ranks):
+    if fault := rank_at_fault([node.report for node in asked if node.report], ranks, training=training):
         return f"{said}: {fault}"
-    nodes = f"though all {len(asked)} nodes answer: " if len(asked) > 1 else "though every rank is there: "
-    return f"{said}, {nodes}look at GPUs and network (mdk-tui probe --all-reduce)."
+    if not training:
+        return None
+    nodes = f", though all {len(asked)} nodes answer" if len(asked) > 1 else ""
+    return f"{said}{nodes}: look at GPUs and network (mdk-tui probe --all-reduce)."
 
 
-def rank_at_fault(reports: Sequence[NodeReport], ranks: int) -> str | None:
-    """The first rank that the others must be waiting for, and why; None when none stands out.
+def rank_at_fault(reports: Sequence[NodeReport], ranks: int, *, training: bool) -> str | None:
+    """The rank that the others must be waiting for, and why; None when none stands out.
 
     Ranks that wait in a collective operation use a core each, so one that uses none is the one they wait for.
     """
-    processes = [(report.host, process) for report in reports for process in report.ranks]
+    processes = [(report.host, process) for report in reports for process in report.ranks or ()]
     for host, process in processes:
         where = f"rank {process.rank} on {host} (pid {process.pid})"
         if process.state in "Tt":
@@ -77,12 +81,13 @@ def rank_at_fault(reports: Sequence[NodeReport], ranks: int) -> str | None:
     used = dict[int, float]()
     for _, process in processes:
         used[process.rank] = used.get(process.rank, 0.0) + process.cpu
-    if used and (gone := sorted(set(range(ranks)) - set(used))):
+    told = all(report.ranks is not None for report in reports)
+    if told and used and (gone := sorted(set(range(ranks)) - set(used))):
         return (
             f"rank {gone[0]} has no process any more{f', nor have {len(gone) - 1} more' if gone[1:] else ''}."
         )
     idle = sorted(rank for rank, cores in used.items() if cores < IDLE)
-    if idle and any(cores > BUSY for cores in used.values()):
+    if training and idle and any(cores > BUSY for cores in used.values()):
         return f"rank {', '.join(map(str, idle[:5]))} computes nothing, and the others wait for it."
     return None
 
@@ -101,23 +106,21 @@ def watch(
     """Until the run is over."""
     silence, asked, noted = Silence(limit), float("-inf"), False
     while (state := folder.state()) is None or not state.over:
-        trains = state is not None and state.phase == "running"
-        silent = silence.look(state.iteration if state else None, trains, clock())
+        phase, iteration = (state.phase, state.iteration) if state else ("starting", None)
+        silent = silence.look(phase, iteration, clock())
         if silent is None and noted:
             folder.nodes_file.unlink(missing_ok=True)
             noted, asked = False, float("-inf")
         elif silent is not None and clock() - asked >= max(AGAIN, limit):
             asked = clock()
-            answers = ask()
+            answers, plan = ask(), folder.plan()
+            ranks = (
+                plan.processes if plan.hosts else 0
+            )  # mpirun's own allocation may reach nodes that nobody asks
+            note = words(silent + clock() - asked, answers, ranks, training=phase == "running")
+            noted = True
             with contextlib.suppress(OSError):  # a full disk: nothing more can be said
-                write_json(
-                    folder.nodes_file,
-                    {
-                        "note": words(silent + clock() - asked, answers, folder.plan().processes),
-                        "time": time.time(),
-                    },
-                )
-                noted = True
+                write_json(folder.nodes_file, {"note": note})
         pause(LOOK)
     folder.nodes_file.unlink(missing_ok=True)
 

@@ -100,6 +100,8 @@ def observe(
     if state.machine.boot_id != here.boot_id:
         if age <= STALE_HEARTBEAT:
             return Observation(state.phase)  # no machine starts so fast: it is another one of the same name
+        if anywhere and job_lives(state):
+            return Observation("running", orphaned=True, note=f"{state.machine.host} was restarted.")
     else:
         if alive(state.supervisor):
             stale = f"state.json is {round(age)} s old: can it be written?" if age > STALE_HEARTBEAT else None

@@ -179,13 +179,15 @@ def test_it_is_not_tried_where_a_node_did_not_answer(tmp_path: Path, monkeypatch
 
 def test_silence_counts_from_the_newest_iteration_of_a_run_that_trains() -> None:
     silence = Silence(60.0)
-    assert silence.look(None, False, 0.0) is None
-    assert silence.look(None, False, 100.0) is None, "it loads"
-    assert silence.look(5, True, 110.0) is None
-    assert silence.look(5, True, 170.0) is None
-    assert silence.look(5, True, 171.0) == 61.0
-    assert silence.look(6, True, 172.0) is None
-    assert silence.look(6, False, 300.0) is None, "it stops, or waits in a queue"
+    assert silence.look("starting", None, 50.0) is None
+    assert silence.look("starting", None, 111.0) == 61.0, "a node that hangs may keep it from starting"
+    assert silence.look("running", None, 112.0) is None
+    assert silence.look("running", 5, 120.0) is None
+    assert silence.look("running", 5, 180.0) is None
+    assert silence.look("running", 5, 181.0) == 61.0
+    assert silence.look("running", 6, 182.0) is None
+    assert silence.look("stopping", 6, 300.0) is None
+    assert silence.look("stopping", 6, 400.0) is None
 
 
 def answered(name: str, *ranks: RankProcess) -> Asked:
@@ -196,9 +198,12 @@ SILENT = Asked("n2", None, "No answer within 20 s.", "", None, 20.0)
 
 
 def test_a_silent_run_names_the_node_that_does_not_answer() -> None:
-    said = words(200.0, (answered("n1"), SILENT), 2)
-    assert said == "No iteration for 3 min: n2 does not answer. No answer within 20 s."
-    assert "though all 2 nodes answer" in words(61.0, (answered("n1"), answered("n2")), 2)
+    for training in (True, False):
+        said = words(200.0, (answered("n1"), SILENT), 2, training=training)
+        assert said == "No iteration for 3 min: n2 does not answer. No answer within 20 s."
+    both = (answered("n1"), answered("n2"))
+    assert "though all 2 nodes answer" in (words(61.0, both, 2, training=True) or "")
+    assert words(61.0, both, 2, training=False) is None, "it loads"
 
 
 @pytest.mark.parametrize(
@@ -213,10 +218,20 @@ def test_a_silent_run_names_the_node_that_does_not_answer() -> None:
 def test_a_silent_run_names_the_rank_that_stands_still(state: str, cores: float, said: str | None) -> None:
     spins = RankProcess(0, 7, "R", 0.9)
     reports = [NodeReport("n1", ranks=(spins,)), NodeReport("n2", ranks=(RankProcess(1, 8, state, cores),))]
-    assert rank_at_fault(reports, 2) == said
-    assert rank_at_fault(reports[:1], 2) == "rank 1 has no process any more."
-    assert rank_at_fault(reports[:1], 4) == "rank 1 has no process any more, nor have 2 more."
-    assert rank_at_fault([NodeReport("n1")], 2) is None, "a node without python3 says nothing of its ranks"
+    assert rank_at_fault(reports, 2, training=True) == said
+    assert rank_at_fault(reports, 2, training=False) == (said if state in "TD" else None), (
+        "it may load a file"
+    )
+
+
+def test_a_silent_run_names_the_rank_that_has_no_process() -> None:
+    here = NodeReport("n1", ranks=(RankProcess(0, 7, "R", 0.9),))
+    for there, said in (
+        (NodeReport("n2", ranks=()), "rank 1 has no process any more."),
+        (NodeReport("n2"), None),
+    ):
+        assert rank_at_fault([here, there], 2, training=True) == said, "a node without python3 tells no ranks"
+    assert rank_at_fault([here], 4, training=True) == "rank 1 has no process any more, nor have 2 more."
 
 
 def test_a_node_tells_the_ranks_of_a_run_from_other_processes() -> None:

@@ -411,6 +411,7 @@ class FakeSlurm:
         self.state = state
         self.asked = 0
         self.told: list[tuple[str, ...]] = []
+        self.takes = True
 
     def ask(self, job: str) -> SlurmState | None:
         self.asked += 1
@@ -422,11 +423,13 @@ class FakeSlurm:
         self.told.append((*words, *script, environment["MDK_RUN"]))
         return "12"
 
-    def signal(self, job: str, name: str, *options: str) -> None:
+    def signal(self, job: str, name: str, *options: str) -> bool:
         self.told.append(("signal", job, name, *options))
+        return self.takes
 
-    def cancel(self, job: str) -> None:
+    def cancel(self, job: str) -> bool:
         self.told.append(("cancel", job))
+        return self.takes
 
 
 class Clock:
@@ -504,6 +507,22 @@ def test_a_stop_goes_to_the_batch_script_and_what_waits_is_cancelled(
     assert fake.told == [("cancel", "12")]
 
 
+def test_a_stop_that_the_controller_did_not_take_is_sent_until_it_does(
+    job: tuple[SlurmJob, FakeSlurm, Clock],
+) -> None:
+    it, fake, clock = job
+    it.lives()
+    stop = ("signal", "12", "USR1", "--batch")
+    fake.takes, fake.state = False, None
+    it.ask_to_save()
+    clock.now = 5.0
+    assert it.lives() and fake.told == [stop], "the controller is down"
+    clock.now, fake.takes, fake.state = 10.0, True, RUNNING
+    assert it.lives() and fake.told == [stop, stop]
+    clock.now = 15.0
+    assert it.lives() and fake.told == [stop, stop], "the trainer is not asked twice"
+
+
 def test_a_job_is_written_down_found_again_and_never_left_alone(
     folder: RunFolder, workspace: Workspace
 ) -> None:
@@ -536,6 +555,8 @@ def test_any_host_takes_up_a_job_whose_supervisor_is_silent(folder: RunFolder) -
     assert not seen(130.0, True).orphaned
     assert (seen(200.0, True).phase, seen(200.0, True).orphaned) == ("running", True)
     assert (seen(200.0, False).phase, seen(200.0, False).orphaned) == ("lost", False)
+    here = Machine("login1", "booted again")
+    assert (seen(200.0, True).phase, seen(200.0, True).orphaned) == ("running", True)
 
 
 def test_without_a_supervisor_the_script_tells_the_end(folder: RunFolder) -> None:
