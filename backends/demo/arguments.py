@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from backends.demo.tokenizer import BYTES
@@ -133,50 +134,42 @@ def _check(args: argparse.Namespace) -> None:
             raise ArgumentError(
                 f"--{_dashed(name)} {value} must be {'above' if name in POSITIVE else 'at least'} 0"
             )
-    batch, micro, ranks = args.global_batch_size, args.micro_batch_size, args.world_size
-    refusals = (
-        (
-            args.hidden_size % args.num_attention_heads,
-            f"hidden size ({args.hidden_size}) is not divisible by number of attention heads ({args.num_attention_heads})",
-        ),
-        (
-            batch % (micro * ranks),
-            f"global batch size ({batch}) is not divisible by micro batch size ({micro}) times data parallel size ({ranks})",
-        ),
-        (
-            args.max_position_embeddings < args.seq_length,
-            f"--max-position-embeddings {args.max_position_embeddings} is below --seq-length {args.seq_length}",
-        ),
-        (args.lr < args.min_lr, f"--min-lr {args.min_lr} is above --lr {args.lr}"),
-        (
-            args.vocab_size < BYTES,
-            f"--vocab-size {args.vocab_size} is below the {BYTES} bytes that all text is made of",
-        ),
-        (args.lr_decay_style not in DECAY_STYLES, f"{args.lr_decay_style} decay style is not supported."),
-        (
-            args.lr_warmup_fraction is not None and not 0 <= args.lr_warmup_fraction < 1,
-            f"--lr-warmup-fraction {args.lr_warmup_fraction} must be at least 0 and below 1",
-        ),
-        (
-            args.lr_warmup_fraction is not None and args.lr_warmup_iters,
-            "can only specify one of lr-warmup-fraction and lr-warmup-iters",
-        ),
-        (
-            args.lr_warmup_iters >= args.lr_decay_iters,
-            f"--lr-warmup-iters {args.lr_warmup_iters} is not below --lr-decay-iters {args.lr_decay_iters}",
-        ),
-        (
-            args.tensor_model_parallel_size * args.pipeline_model_parallel_size != 1,
-            "the demo does not split its model: tensor and pipeline model parallel size must be 1",
-        ),
-        (
-            args.override_opt_param_scheduler and args.use_checkpoint_opt_param_scheduler,
-            "both override and use-checkpoint are set.",
-        ),
-    )
-    for refused, sentence in refusals:
+    for refused, sentence in (*_size_refusals(args), *_schedule_refusals(args)):
         if refused:
             raise ArgumentError(sentence)
+
+
+def _size_refusals(args: argparse.Namespace) -> Iterator[tuple[bool, str]]:
+    """(whether it is wrong, what is wrong)."""
+    hidden, heads = args.hidden_size, args.num_attention_heads
+    yield (
+        hidden % heads > 0,
+        f"hidden size ({hidden}) is not divisible by number of attention heads ({heads})",
+    )
+    batch, micro, ranks = args.global_batch_size, args.micro_batch_size, args.world_size
+    words = f"global batch size ({batch}) is not divisible by micro batch size ({micro}) times data parallel size ({ranks})"
+    yield batch % (micro * ranks) > 0, words
+    positions, length = args.max_position_embeddings, args.seq_length
+    yield positions < length, f"--max-position-embeddings {positions} is below --seq-length {length}"
+    size = args.vocab_size
+    yield size < BYTES, f"--vocab-size {size} is below the {BYTES} bytes that all text is made of"
+    split = args.tensor_model_parallel_size * args.pipeline_model_parallel_size != 1
+    yield split, "the demo does not split its model: tensor and pipeline model parallel size must be 1"
+
+
+def _schedule_refusals(args: argparse.Namespace) -> Iterator[tuple[bool, str]]:
+    """(whether it is wrong, what is wrong)."""
+    yield args.lr < args.min_lr, f"--min-lr {args.min_lr} is above --lr {args.lr}"
+    style, share, warmup = args.lr_decay_style, args.lr_warmup_fraction, args.lr_warmup_iters
+    yield style not in DECAY_STYLES, f"{style} decay style is not supported."
+    outside = share is not None and not 0 <= share < 1
+    yield outside, f"--lr-warmup-fraction {share} must be at least 0 and below 1"
+    twice = share is not None and warmup > 0
+    yield twice, "can only specify one of lr-warmup-fraction and lr-warmup-iters"
+    decay = args.lr_decay_iters
+    yield warmup >= decay, f"--lr-warmup-iters {warmup} is not below --lr-decay-iters {decay}"
+    both = args.override_opt_param_scheduler and args.use_checkpoint_opt_param_scheduler
+    yield both, "both override and use-checkpoint are set."
 
 
 def _dashed(name: str) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.adoption import looked_after
+from backends.launch.ending import stop_run
+from backends.launch.start import start
 from backends.runs.catalog import RunInfo
 from backends.runs.folder import RunFolder
+from backends.runs.plan import RunPlan
 from backends.text import clean_line
 from backends.workspace import Workspace
 
@@ -110,6 +114,20 @@ def until_ready(
         return readiness_of(looked_after(folder, workspace))
 
     return until_address(look, folder.log, run=folder.name, limit=limit, settle=settle)
+
+
+@contextlib.contextmanager
+def temporary_server(
+    plan: RunPlan, workspace: Workspace, limit: float | None = None
+) -> Generator[tuple[RunFolder, str], None, None]:
+    """(run, address) of a server that is started with `plan`, and stopped with the context. Raises UserError."""
+    folder = start(plan, workspace)
+    try:
+        *_, address = until_ready(folder, workspace, limit=limit)
+        yield folder, address
+    finally:
+        for _ in stop_run(folder, workspace):
+            pass
 
 
 def readiness_of(info: RunInfo) -> Readiness:

@@ -29,7 +29,7 @@ from backends.models.problem import Fix
 from backends.runs.plan import RunPlan
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import Resumption, loading
-from backends.tracking.choice import chosen_environment
+from backends.tracking.place import chosen_environment
 from backends.workspace import Workspace
 
 NO_IMAGE = "none"

@@ -18,8 +18,7 @@ from backends.runs.state import RunState
 from backends.settings import read_settings
 from backends.telemetry.collector import Collector
 from backends.telemetry.history import INTERVAL, TelemetryRecorder
-from backends.tracking.choice import said_of
-from backends.tracking.place import is_tracked
+from backends.tracking.place import is_tracked, said_of
 from backends.workspace import Workspace
 
 # Started as a program: inference may use launch, not the other way round.

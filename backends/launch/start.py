@@ -24,8 +24,8 @@ from backends.runs.megatron_commit import applied_patches, git_commit
 from backends.runs.plan import RunPlan
 from backends.runs.processes import MARK
 from backends.runs.resuming import check_idle
-from backends.tracking.choice import said_of
 from backends.tracking.handover import with_mlflow_run
+from backends.tracking.place import said_of
 from backends.workspace import Workspace
 
 SUPERVISOR = (sys.executable, "-m", "backends.launch.supervisor")

@@ -28,7 +28,7 @@ from backends.models.problem import Problem
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import train_plan
-from backends.tracking.choice import said_of
+from backends.tracking.place import said_of
 from backends.workspace import Workspace
 
 NOW = datetime(2026, 11, 30, 5)

@@ -12,11 +12,10 @@ import click
 
 from backends.errors import UserError
 from backends.inference.megatron_api import MegatronClient
-from backends.inference.readiness import until_ready
+from backends.inference.readiness import temporary_server
 from backends.inference.request import Request, complete
 from backends.inference.serving import serve_plan
 from backends.inference.trained_and_served import start_both, tiny_plan
-from backends.launch.ending import stop_run
 from backends.launch.start import start
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
@@ -27,7 +26,7 @@ from backends.text import clean_line
 from backends.workspace import Workspace
 
 POLL = 0.2  # s
-READY_LIMIT = 60.0  # s for the text server to load and listen
+READY_LIMIT = 300.0  # s for the text server to load and listen
 PROMPT = "The "
 TOKENS = 48
 
@@ -62,19 +61,16 @@ def _headless(workspace: Workspace, plan: RunPlan) -> int:
     trained = _follow(train)
     save = _save_of(train)
     tracked = read_tracker(save).iteration
-    server = start(serve_plan(workspace, save, port=free_port()), workspace)
-    try:
-        *_, address = until_ready(server, workspace, limit=READY_LIMIT)
+    plan = serve_plan(workspace, save, port=free_port())
+    with temporary_server(plan, workspace, READY_LIMIT) as (server, address):
         click.echo(f"The text server {server.name} answers at {address}.")
         request = Request(PROMPT, tokens=TOKENS, temperature=0.8, seed=1234)
         answer = complete(MegatronClient(address), request)
-    finally:
-        *_, stopped = stop_run(server, workspace)
     click.echo(f"prompt      {PROMPT!r}")
     click.echo(f"completion  {clean_line(answer.continuation, 200)!r}")
     click.echo(f"trained     {trained.run}: iteration {trained.iteration} of {trained.train_iters}")
     click.echo(f"checkpoint  iteration {tracked} in {clean_line(str(save))}")
-    click.echo(f"served      {stopped.run}: {stopped.phase}")
+    click.echo(f"served      {server.name}: {describe(server).phase}")
     click.echo(f"Look at it again: mdk-tui attach {trained.run}. Train on: mdk-tui resume -- --train-iters N")
     return 0
 

@@ -20,7 +20,7 @@ from backends.models.megatron_presets import DEFAULT
 from backends.runs.plan import TRAINERS, RunPlan, Trainer
 from backends.runs.planning import new_save_folder, train_plan
 from backends.runs.resuming import loading
-from backends.tracking.choice import chosen_environment
+from backends.tracking.place import chosen_environment
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, grouped, json_option

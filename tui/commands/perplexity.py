@@ -15,13 +15,11 @@ from backends.errors import UserError
 from backends.inference.likelihood import Likelihood
 from backends.inference.perplexity import WINDOW, Progress, measure
 from backends.inference.prompts_file import read_text, read_texts
-from backends.inference.readiness import until_ready
+from backends.inference.readiness import temporary_server
 from backends.inference.request import TextClient
 from backends.inference.server_title import label
 from backends.inference.servers import clients, text_servers
 from backends.inference.serving import serve_plan
-from backends.launch.ending import stop_run
-from backends.launch.start import start
 from backends.runs.checkpoint_choice import checkpoint_meant
 from backends.runs.planning import free_port
 from backends.text import clean_line
@@ -87,15 +85,11 @@ def _texts(file: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _served(workspace: Workspace, given: Path) -> Iterator[TextClient]:
-    """A text server on one checkpoint, a run like any other, that is ended afterwards."""
+    """A client of a text server on one checkpoint, which is stopped afterwards."""
     save, iteration, _ = checkpoint_meant(workspace, given)
-    folder = start(serve_plan(workspace, save, port=free_port(), iteration=iteration), workspace)
-    try:
-        *_, address = until_ready(folder, workspace)
+    plan = serve_plan(workspace, save, port=free_port(), iteration=iteration)
+    with temporary_server(plan, workspace) as (_, address):
         yield clients(workspace, (f"{address}/api",))[0]
-    finally:
-        for _ in stop_run(folder, workspace):
-            pass
 
 
 def _follow(asked: Sequence[TextClient], texts: Sequence[str], window: int, *, quiet: bool) -> Progress:
