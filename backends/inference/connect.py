@@ -13,15 +13,15 @@ from backends.inference.request import WAIT, TextClient
 from backends.text import clean_line
 
 PATHS = ("/v1/completions", "/completions", "/v1/chat/completions", "/chat/completions")
-# A server (or what stands before it) that answers so would answer so on every route: moved, locked, busy, loading.
+# Statuses that a server, or the proxy before it, gives on every route: moved, locked, busy, loading.
 ANYWHERE = (301, 302, 303, 307, 308, 401, 403, 429, 502, 503, 504)
 
 
 def connect(url: str, wait: float = WAIT) -> TextClient:
-    """A client for the server at `url`: its address, or with the path that is to be asked. Raises UserError.
+    """A client for the server at `url`, an address with or without the path to ask. Raises UserError.
 
-    A path decides. Without one: a list of models (vLLM, llama.cpp), else the routes that want something else than GET
-    (Megatron-LM of any version).
+    A path decides the protocol. Without a path, a list of models means vLLM or llama.cpp; otherwise the routes that refuse
+    GET tell which version of Megatron-LM it is.
     """
     base = base_url(url)
     for path in sorted(PATHS, key=len, reverse=True):
@@ -43,16 +43,16 @@ def connect(url: str, wait: float = WAIT) -> TextClient:
         if _takes(http, "POST", path):
             return OpenAiClient(base, Endpoint(path), wait)
     raise UserError(
-        f"There is a server at {clean_line(base, 200)}, but no text server that is known "
+        f"The server at {clean_line(base, 200)} is not a known kind of text server "
         f"(neither {PLACE} nor /v1/completions).",
         "Check the address and the port, or name the whole path, such as http://HOST:PORT/v1/completions.",
     )
 
 
 def _takes(http: Exchange, method: str, path: str) -> bool:
-    """Whether `path` wants `method`: a GET is refused with 405, or OPTIONS names it.
+    """Whether `path` takes `method`: a GET is refused with 405, or OPTIONS names the method.
 
-    core_r0.8.0's server looks for a file when it gets a GET of any path, and then says 404.
+    core_r0.8.0's server answers a GET of any path by looking for a file, and then says 404.
     """
     if http.probe(path).status == 405:
         return True
@@ -61,10 +61,12 @@ def _takes(http: Exchange, method: str, path: str) -> bool:
 
 
 def _with_models(http: Exchange, models: Reply) -> Endpoint:
-    """Plain completions, since a pre-trained model goes on from its prompt; chat where only that is there."""
+    """Plain completions, because a pre-trained model continues its prompt; chat if the server has nothing else."""
     first = _models(models)[0]
     path = "/v1/completions"
-    if models.headers.get("server", "") != "llama.cpp":  # that one says 404 to a GET of any route
+    if (
+        models.headers.get("server", "") != "llama.cpp"
+    ):  # llama.cpp answers 404 to a GET of any of these routes
         without = http.probe(path).status == 404
         path = (
             "/v1/chat/completions" if without and http.probe("/v1/chat/completions").status != 404 else path
@@ -73,7 +75,7 @@ def _with_models(http: Exchange, models: Reply) -> Endpoint:
 
 
 def _named(http: Exchange, path: str) -> Endpoint:
-    """An endpoint that the user named, with the model's name where the server tells it."""
+    """The endpoint that the user named, with the model's name if the server tells it."""
     found = _models(http.probe("/v1/models"))
     return Endpoint(path, *found[0]) if found else Endpoint(path)
 

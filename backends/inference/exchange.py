@@ -1,4 +1,4 @@
-"""HTTP to a text server: time-outs, endless answers and dead servers, told in plain words."""
+"""HTTP to a text server. Time-outs, endless answers and dead servers become errors in plain words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backends.errors import UserError
 from backends.text import clean_line
 
 CONNECT = 5.0  # s
-PROBE = 10.0  # s for a small question that no model is asked for
+PROBE = 10.0  # s for a request that does not use the model
 REPLY_LIMIT = 64 * 2**20  # bytes
 DIED = "The server may have died: `mdk-tui status` tells, and its log is in the monitor."
 
@@ -31,7 +31,7 @@ class Reply:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def value(self) -> Any:
-        """The body as JSON; None for what is none."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.content)
         except (ValueError, RecursionError):
@@ -40,7 +40,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer while it comes. `chunks` raises UserError when it breaks off."""
+    """An answer that is still arriving. `chunks` raises UserError when it breaks off."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,12 +63,12 @@ class Exchange:
         self.wait = wait
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
-        """A whole answer. Raises UserError. One that dribbles is cut off after `wait`."""
+        """A whole answer. Raises UserError, also for an answer that is not complete after `wait`."""
         with self.open(method, path, body, deadline=time.monotonic() + self.wait) as stream:
             return stream.whole()
 
     def probe(self, path: str, method: Literal["GET", "OPTIONS"] = "GET") -> Reply:
-        """What it says, soon. Raises UserError."""
+        """The answer to a small request. Raises UserError."""
         wait = min(self.wait, PROBE)
         with Exchange(self.base, wait).open(method, path, deadline=time.monotonic() + wait) as stream:
             return stream.whole()
@@ -77,14 +77,14 @@ class Exchange:
     def open(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, deadline: float | None = None
     ) -> Generator[Stream, None, None]:
-        """The answer as it comes; without `deadline` (s, monotonic) only silence is limited. Raises UserError."""
+        """The answer as it arrives; without `deadline` (s, monotonic) only silence is limited. Raises UserError."""
         import httpx
 
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         timeout = httpx.Timeout(self.wait, connect=CONNECT)
-        # A proxy of the environment is for the world outside, not for a server at the end of an SSH tunnel;
-        # certificates are read only where they are checked (0.1 s).
+        # The proxies of the environment lead to the internet, not to a server at the end of an SSH tunnel. Certificates are
+        # read only for https, because that takes 0.1 s.
         secure = self.base.startswith("https:")
         with (
             self.plain_words(),
@@ -104,7 +104,7 @@ class Exchange:
                 raise httpx.ReadTimeout("the answer took too long")
             if size > REPLY_LIMIT:
                 raise UserError(
-                    f"{self.base} answers without end.", "Is this a text server? Check the address."
+                    f"The answer of {self.base} does not end.", "Is this a text server? Check the address."
                 )
             yield chunk
 
@@ -115,7 +115,7 @@ class Exchange:
         try:
             yield
         except httpx.ConnectTimeout:
-            raise UserError(f"{self.base} does not answer the call.", "Check the address and the port forward.") from None  # fmt: skip
+            raise UserError(f"{self.base} cannot be reached.", "Check the address and the port forward.") from None  # fmt: skip
         except httpx.ConnectError:
             raise UserError(
                 f"Nothing listens at {self.base}.",
@@ -124,11 +124,11 @@ class Exchange:
         except httpx.TimeoutException:
             raise UserError(
                 f"The server gave no answer within {self.wait:g} s.",
-                "It answers one request at a time: somebody else's may be long.",
+                "It answers one request at a time; another request may take long.",
             ) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             raise UserError(
-                f"{clean_line(self.base, 200)} is no address of a server.",
+                f"{clean_line(self.base, 200)} is not the address of a server.",
                 "It looks like http://127.0.0.1:8028.",
                 status=2,
             ) from None

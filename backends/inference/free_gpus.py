@@ -11,14 +11,14 @@ from backends.telemetry.collector import Collector
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace
 
-HERE = ("local", "mpirun")  # launchers whose jobs run on this machine, among others
+HERE = ("local", "mpirun")  # launchers whose jobs use GPUs of this machine
 LOOK = 8.0  # s that the driver may take to answer
-IDLE = 2**30  # bytes; a GPU with no more in use is nobody's
+IDLE = 2**30  # bytes; a GPU with no more memory in use is free
 NEWEST = 50  # runs that are asked which GPUs they hold
 
 
 def gpu_readings() -> Sequence[GpuReading]:
-    """What the driver says now; nothing where there is no GPU or no driver."""
+    """What the driver says now; empty without a GPU or a driver."""
     collector = Collector(LOOK)
     try:
         snapshot = collector.next(timeout=LOOK)
@@ -28,7 +28,7 @@ def gpu_readings() -> Sequence[GpuReading]:
 
 
 def roomiest(readings: Sequence[GpuReading], count: int) -> tuple[int, ...] | None:
-    """The `count` GPUs with the most free memory, by index; None where that is not known of so many."""
+    """The `count` GPUs with the most free memory, by index; None if the memory of fewer is known."""
     known = [(gpu.memory_total - gpu.memory_used, gpu.index) for gpu in readings
              if gpu.memory_total is not None and gpu.memory_used is not None]  # fmt: skip
     if len(known) < count:
@@ -38,10 +38,10 @@ def roomiest(readings: Sequence[GpuReading], count: int) -> tuple[int, ...] | No
 
 
 def unused(readings: Sequence[GpuReading], count: int, held: Collection[int] = ()) -> tuple[int, ...] | None:
-    """The first `count` GPUs that nobody uses and no run holds; None where there are fewer.
+    """The first `count` GPUs that nobody uses and no run holds; None if there are fewer.
 
-    A driver does not always tell the processes of other containers, and a small model hardly fills a large GPU: so what
-    runs of the workspace hold is left out whatever the driver says.
+    The GPUs in `held` count as used whatever the driver says: it does not always show processes of other containers, and
+    a small model hardly fills a large GPU.
     """
     free = [
         gpu.index
@@ -52,7 +52,7 @@ def unused(readings: Sequence[GpuReading], count: int, held: Collection[int] = (
 
 
 def held_by_runs(workspace: Workspace) -> set[int]:
-    """The GPUs of this machine that the workspace's runs use, or will in a moment."""
+    """The GPUs of this machine that runs of the workspace use, or are about to use."""
     held: set[int] = set()
     for folder in islice(run_folders(workspace), NEWEST):
         try:

@@ -1,4 +1,4 @@
-"""Prompts and answers, kept on disk: one JSON object a line."""
+"""Prompts and answers on disk, one JSON object a line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One server's answer to one prompt. `at`: s since the epoch; answers of several servers to one question share it.
+    """One server's answer to one prompt. `at`: s since the epoch, the same for all answers to one question.
 
-    `error` holds the sentence instead of an answer, or after half of one. `answered_by` says which checkpoint it was, in
-    words. `parent`: the `at` of the turn that this one was made from by regenerating, editing or branching. `scored`: the
-    prompt was not continued, only its tokens' probabilities were asked for.
+    `error` is the sentence shown instead of an answer, or after half of one. `answered_by` names the checkpoint in words.
+    `parent`: the `at` of the turn that this one was regenerated, edited or branched from. `scored`: only the
+    probabilities of the prompt's tokens were asked for.
     """
 
     at: float
@@ -43,7 +43,7 @@ class Turn:
 
     @property
     def answer_tokens(self) -> tuple[Token, ...]:
-        """Those of the continuation; of a scored text all."""
+        """The tokens of the continuation, or all tokens of a scored text."""
         return self.tokens if self.scored else self.tokens[self.of_prompt :]
 
     def as_json(self) -> dict[str, Any]:
@@ -71,12 +71,12 @@ def append(path: Path, turns: Sequence[Turn]) -> None:
 
 
 def read(path: Path) -> list[Turn]:
-    """The newest turns, oldest first; lines that are none are passed over, a missing file is an empty history."""
+    """The newest turns, oldest first. Damaged lines are skipped; a missing file is an empty history."""
     return [turn for known in read_json_lines(path, KEPT) if (turn := _turn(known)) is not None]
 
 
 def exchanges(turns: Sequence[Turn]) -> list[tuple[Turn, ...]]:
-    """The answers to one question together, in the order in which they came."""
+    """The turns grouped by question, in the order of the file."""
     return [tuple(answers) for _, answers in itertools.groupby(turns, key=lambda turn: turn.at)]
 
 
@@ -100,7 +100,7 @@ def _turn(known: Mapping[str, Any]) -> Turn | None:
 
 
 def _request(prompt: str, parameters: Any) -> Request:
-    """What of the parameters makes sense; the rest is as if it had not been said."""
+    """The parameters that make sense; the others have their defaults."""
     given = cast("dict[str, Any]", parameters) if isinstance(parameters, dict) else {}
     default = Request(prompt)
     values: dict[str, Any] = {}

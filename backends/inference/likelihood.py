@@ -41,9 +41,9 @@ class Likelihood:
 
 
 def likelihood(tokens: Iterable[Token], text: str = "") -> Likelihood:
-    """Of the tokens that have a probability; those without (the first, where no mark begins the document) do not count.
+    """The likelihood of the tokens that have a probability. The first has none if no mark begins the document.
 
-    `text` is what all of them spell, where bits per byte are wanted.
+    `text` is what all tokens spell; bits per byte need it.
     """
     known = list(tokens)
     told = [token.logprob for token in known if token.logprob is not None]
@@ -56,7 +56,7 @@ def _bytes(text: str) -> int:
 
 
 def words(found: Likelihood, dot: str = "·") -> str:
-    """ "45 tokens · log p −123.4 · perplexity 15.5 · 1.21 bits per byte"; what cannot be said is left out."""
+    """ "45 tokens · log p −123.4 · perplexity 15.5 · 1.21 bits per byte"; what is not known is left out."""
     if found.mean is None:
         return "no log-probabilities"
     parts = [f"{found.tokens} tokens", f"log p {-found.nats:.1f}", f"perplexity {found.perplexity:.3g}"]
@@ -65,7 +65,7 @@ def words(found: Likelihood, dot: str = "·") -> str:
 
 
 def verdict(scores: Sequence[Likelihood]) -> str:
-    """Of two scores of one text: which model finds it likelier, and by how much; "" where that cannot be said."""
+    """Which of two models finds a text likelier, and by how much; "" if that is not known."""
     if len(scores) != 2 or not all(score.tokens for score in scores):
         return ""
     first, second = scores

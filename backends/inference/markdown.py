@@ -1,4 +1,4 @@
-"""Prompts and answers as Markdown, to be put into a report."""
+"""Prompts and answers as Markdown, for a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FENCES = re.compile(r"`{3,}")
 
 
 def as_markdown(turns: Sequence[Turn]) -> str:
-    """Prompt and answer of each turn in blocks of their own, so that nothing in them counts as Markdown."""
+    """Prompt and answer of each turn as code blocks, so that nothing in them is read as Markdown."""
     return "# Prompts and answers\n" + "".join(part for turn in turns for part in _parts(turn))
 
 
@@ -33,5 +33,5 @@ def _block(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """One line as code: nothing in it is Markdown."""
+    """One line as code, so that nothing in it is read as Markdown."""
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"

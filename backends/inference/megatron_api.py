@@ -1,6 +1,6 @@
-"""PUT /api, the protocol of Megatron-LM's text server since core_r0.8.0 and before.
+"""PUT /api, the protocol of Megatron-LM's text server in core_r0.8.0, and in versions before and after it.
 
-Success is only a reply that is an object with "text": most refusals come as HTTP 200 with a bare JSON string.
+Only an object with "text" is a success: most refusals arrive as HTTP 200 with a bare JSON string.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backends.inference.spelling import HALF, tokens_before
 from backends.text import clean
 
 PLACE = "/api"
-MARK, LONGEST_MARK = re.compile(r"<[^<>\s]+>"), 32  # what begins a document: "<s>", "<|begin_of_text|>"
+MARK, LONGEST_MARK = re.compile(r"<[^<>\s]+>"), 32  # begins a document: "<s>", "<|begin_of_text|>"
 BLANK, BYTE = "\u2581", re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -31,25 +31,25 @@ class MegatronClient:
         self._http = Exchange(self.url, wait)
 
     def answer(self, request: Request) -> Iterator[Answered]:
-        """One completion, at once: this protocol does not stream. Raises UserError."""
+        """One completion in one piece, because this protocol does not stream. Raises UserError."""
         began = time.monotonic()
         reply = self._http.ask("PUT", PLACE, body_of(request))
         yield read_reply(request, reply, time.monotonic() - began)
 
     def score(self, text: str) -> tuple[Token, ...]:
-        """The tokens of `text` behind the mark that begins a document (add_BOS), so the first is scored too."""
+        """The tokens of `text`. It is sent behind the mark that begins a document (add_BOS), so that the first is scored too."""
         body = {"prompts": [text], "tokens_to_generate": 0, "logprobs": True, "add_BOS": True, "no_log": True}
         reply = self._http.ask("PUT", PLACE, body)
         _, *tokens = read_reply(Request(text), reply, 0.0).tokens or (None,)
-        # Llama's tokenizers put one of their own behind it.
+        # Llama's tokenizers add a mark of their own behind it.
         own = MARK.fullmatch(tokens[0].text) if tokens else None
         return tuple(tokens[1:] if own and not text.startswith(own[0]) else tokens)
 
 
 def body_of(request: Request) -> dict[str, Any]:
-    """The JSON of the request: the server insists on floats where it wants floats.
+    """The JSON of the request. The server refuses an integer for temperature and top-p.
 
-    Of texts to stop at it knows one newline and two; others are cut away afterwards.
+    It can stop at one newline or at two; for other stop texts the answer is cut afterwards.
     """
     body: dict[str, Any] = {
         "prompts": [request.prompt],
@@ -85,7 +85,7 @@ def _completion(request: Request, text: str, reply: dict[str, Any], seconds: flo
     tokens = _tokens(text, _first_list(reply.get("segments")) or [], _first_list(reply.get("logprobs")))
     begin = _begin(text, request.prompt, tokens)
     continuation = cut_at_stop(text[begin:], request.stop)
-    # Without an end before its time all tokens that were asked for are made.
+    # Unless the model ends early, as many tokens are made as were asked for.
     before = tokens_before(tokens, clean(text), len(clean(text[:begin])), len(tokens) - request.tokens)
     return Completion(
         prompt=request.prompt,
@@ -101,10 +101,10 @@ def _completion(request: Request, text: str, reply: dict[str, Any], seconds: flo
 
 
 def _begin(text: str, prompt: str, tokens: Sequence[Token]) -> int:
-    """Where the continuation begins in `text`; 0 where the prompt is not in it.
+    """Where the continuation begins in `text`; 0 if the prompt is not in it.
 
-    Llama's tokenizers write the mark that begins a document, and drop a blank at the start; after an empty prompt
-    every tokenizer writes one (add_BOS).
+    Llama's tokenizers put the mark that begins a document before the prompt and drop a blank at its start. For an empty
+    prompt (add_BOS) every tokenizer writes a mark.
     """
     if not prompt:
         return len(tokens[0].text) if tokens and text.startswith(tokens[0].text) else 0
@@ -114,7 +114,7 @@ def _begin(text: str, prompt: str, tokens: Sequence[Token]) -> int:
 
 
 def _tokens(text: str, segments: Sequence[Any], logprobs: Sequence[Any] | None) -> tuple[Token, ...]:
-    """`logprobs` begin with the second token: nothing comes before the first."""
+    """`logprobs` begin with the second token, because the first has no context."""
     numbers: list[float | None] = [None]
     numbers += [value if isinstance(value, float) else None for value in logprobs or []]
     numbers += [None] * (len(segments) - len(numbers))
@@ -123,7 +123,7 @@ def _tokens(text: str, segments: Sequence[Any], logprobs: Sequence[Any] | None) 
 
 
 def _spelled(segment: str, text: str) -> str:
-    """SentencePiece has a sign for the blank, and for a byte "<0x0A>"; the text has neither."""
+    """The part of `text` for a segment: SentencePiece writes a sign for a blank, and "<0x0A>" for a byte."""
     if segment in text:
         return segment
     if byte := BYTE.fullmatch(segment):
@@ -132,6 +132,6 @@ def _spelled(segment: str, text: str) -> str:
 
 
 def _first_list(value: Any) -> list[Any] | None:
-    """The inner list of `[[…]]`, of which there is one a prompt."""
+    """The first inner list of `[[…]]`, which has one for each prompt."""
     outer = cast("list[Any]", value) if isinstance(value, list) else []
     return cast("list[Any]", outer[0]) if outer and isinstance(outer[0], list) else None

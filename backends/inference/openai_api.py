@@ -25,7 +25,7 @@ from backends.inference.sse import event_data
 from backends.text import clean, clean_line
 
 DONE = "[DONE]"
-# By the owner of the model: what turns off the defaults with which vLLM, llama.cpp and llama-cpp-python cut the distribution.
+# vLLM, llama.cpp and llama-cpp-python (by the owner of the model) cut the distribution by default: this turns that off.
 WHOLE_DISTRIBUTION: Mapping[str, Mapping[str, float]] = {
     "vllm": {"top_k": -1, "top_p": 1.0},
     "llamacpp": {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
@@ -35,7 +35,7 @@ WHOLE_DISTRIBUTION: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where completions are asked for. `path` such as "/v1/completions"; `model`: what the server calls its model."""
+    """Where completions are requested. `path`: such as "/v1/completions". `model`: the server's name for its model."""
 
     path: str
     model: str = ""
@@ -47,7 +47,7 @@ class Endpoint:
 
 
 class OpenAiClient:
-    """The server at `base`, asked at `endpoint`. `wait`: s for an answer, and of silence within one."""
+    """A client of the server at `base`. `wait`: s for an answer, and for silence within an answer."""
 
     def __init__(self, base: str, endpoint: Endpoint, wait: float = WAIT) -> None:
         self._base, self._endpoint = base, endpoint
@@ -63,7 +63,7 @@ class OpenAiClient:
         return f"OpenAI {kind}{f', model {clean_line(self._endpoint.model, 100)}' if self._endpoint.model else ''}"
 
     def answer(self, request: Request) -> Iterator[Answered]:
-        """Pieces as they come, the whole at last. Raises UserError; HalfAnswerError when it broke off in the middle."""
+        """The text so far as it arrives, and the completion at last. Raises UserError; HalfAnswerError for half an answer."""
         began = time.monotonic()
         gathered = Gathered(chat=self._endpoint.chat)
         body = body_of(request, self._endpoint)
@@ -74,7 +74,7 @@ class OpenAiClient:
                 self._take(stream.whole(), gathered)
         if (
             gathered.empty
-        ):  # llama-cpp-python ends a stream that it cannot begin, and says why only in one piece
+        ):  # llama-cpp-python ends such a stream without a reason; it gives one if asked not to stream
             self._take(self._http.ask("POST", self._endpoint.path, body | {"stream": False}), gathered)
         yield self._completion(request, gathered, time.monotonic() - began)
 
@@ -105,7 +105,7 @@ class OpenAiClient:
             )
 
     def _hanging_up(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """`chunks`, with the network's failures as UserError while half an answer is still in hand."""
+        """`chunks`, with failures of the network as UserError, so that half an answer can be kept."""
         with self._http.plain_words():
             yield from chunks
 
@@ -123,10 +123,10 @@ class OpenAiClient:
         )
 
     def score(self, text: str) -> tuple[Token, ...]:
-        """Through `echo`, which vLLM and Megatron-LM know; the one token that must be made is dropped."""
+        """Scores with `echo`, which vLLM and Megatron-LM know. The one token that must be made is dropped."""
         if self._endpoint.chat:
             raise UserError(
-                "A chat endpoint does not tell the probabilities of a given text.",
+                "A chat endpoint does not return the probabilities of a given text.",
                 "Name the completions endpoint: --url http://HOST:PORT/v1/completions",
             )
         body = {"prompt": text, "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
@@ -138,14 +138,14 @@ class OpenAiClient:
         tokens = gathered.tokens[: tokens_before(gathered.tokens, shown, len(clean(text)), made)]
         if not gathered.text.startswith(text) or not any(token.logprob is not None for token in tokens):
             raise UserError(
-                "This server does not tell the probabilities of a given text (it knows no `echo`).",
+                "This server does not return the probabilities of a given text (it has no `echo`).",
                 "Megatron-LM's own server and vLLM do.",
             )
         return tuple(tokens)
 
 
 def body_of(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """The JSON of the request. Greedy is temperature 0. What is left out, the server decides."""
+    """The JSON of the request. Greedy is temperature 0. The server decides what is left out."""
     body: dict[str, Any] = {
         "max_tokens": request.tokens,
         "temperature": 0.0 if request.greedy else float(request.temperature),
@@ -160,9 +160,7 @@ def body_of(request: Request, endpoint: Endpoint) -> dict[str, Any]:
         body["seed"] = request.seed
     if request.stop:
         body["stop"] = list(request.stop)
-    alternatives = max(
-        request.alternatives, 1
-    )  # llama.cpp tells no log-probabilities when asked for 0 alternatives
+    alternatives = max(request.alternatives, 1)  # asked for 0, llama.cpp returns no log-probabilities
     if endpoint.chat:
         body["messages"] = [{"role": "user", "content": request.prompt}]
         if request.logprobs:

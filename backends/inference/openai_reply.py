@@ -1,4 +1,4 @@
-"""The text and tokens inside replies of OpenAI's kind: whole, or piece by piece."""
+"""The text and tokens in replies of OpenAI's protocol, which arrive whole or piece by piece."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Gathered:
         self.text = ""
         self.tokens: list[Token] = []
         self.finish: str | None = None
-        self.generated: int | None = None  # tokens, where the server counts them
+        self.generated: int | None = None  # tokens, if the server counts them
         self._chat = chat
 
     def add(self, value: Any) -> bool:
-        """Take one reply or one piece of it; False for what is neither (an error)."""
+        """Take a reply or a piece of one; False if it is neither (an error)."""
         reply = _dict(value)
         if reply is None or "choices" not in reply:
             return False
@@ -33,7 +33,7 @@ class Gathered:
         choices = reply["choices"]
         choice = _dict(cast("list[Any]", choices)[0]) if isinstance(choices, list) and choices else None
         if choice is None:
-            return isinstance(choices, list)  # a last piece that only counts tokens has none
+            return isinstance(choices, list)  # a last piece that only counts tokens has no choices
         text = self._text_of(choice)
         if text is None:
             return False
@@ -45,7 +45,7 @@ class Gathered:
 
     @property
     def empty(self) -> bool:
-        """Nothing at all has come, not even the word that it ended."""
+        """Whether nothing has arrived, not even a reason to finish."""
         return not self.text and not self.tokens and self.finish is None
 
     def _text_of(self, choice: dict[str, Any]) -> str | None:
@@ -57,7 +57,7 @@ class Gathered:
         return content if isinstance(content, str) else "" if message is not None else None
 
     def _take_tokens(self, logprobs: dict[str, Any]) -> None:
-        if isinstance(logprobs.get("content"), list):  # chat's shape, which llama.cpp has everywhere
+        if isinstance(logprobs.get("content"), list):  # the shape of chat, which llama.cpp always uses
             for entry in _dicts(logprobs["content"]):
                 best = (
                     (each.get("token"), each.get("logprob")) for each in _dicts(entry.get("top_logprobs"))

@@ -1,4 +1,4 @@
-"""How a model is to answer: tokens, temperature, top-k, top-p, seed, stop; checked, said in a line, kept as presets."""
+"""The parameters of an answer (tokens, temperature, top-k, top-p, seed, stop): checks, words, presets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ESCAPES = {"n": "\n", "t": "\t"}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One number: `low` and `high` as the server of core_r0.8.0 takes them."""
+    """One number. `low` and `high`: the limits of core_r0.8.0's server."""
 
     name: str
     label: str
@@ -34,7 +34,7 @@ FIELDS = (
     Field("top_p", "top-p", "0 off, or the likeliest's share", 0, 1, whole=False),
     Field("seed", "seed", "empty: each time another answer", 0, SEEDS - 1, may_be_empty=True),
 )
-# Ways of answering by name; the number of tokens, the seed and the stop texts stay as they are.
+# A preset leaves the number of tokens, the seed and the stop texts as they are.
 PRESETS: Mapping[str, Request] = {
     "greedy": Request("", temperature=1.0, top_k=1),
     "careful": Request("", temperature=0.7, top_p=0.9),
@@ -60,7 +60,7 @@ def words(request: Request, dot: str = "·") -> str:
 
 
 def toggled_greedy(request: Request) -> Request:
-    """Greedy is top-k 1 without top-p; back from it is plain sampling."""
+    """Turns greedy (top-k 1, no top-p) on, or back to plain sampling."""
     return replace(request, top_k=0) if request.greedy else replace(request, top_k=1, top_p=0.0)
 
 
@@ -70,18 +70,18 @@ def for_several(request: Request, seed: int) -> Request:
 
 
 def with_preset(request: Request, name: str) -> Request:
-    """`request` answered in the way called `name`, a key of PRESETS."""
+    """`request` with the preset `name`."""
     way = PRESETS[name]
     return replace(request, temperature=way.temperature, top_k=way.top_k, top_p=way.top_p)
 
 
 def preset_of(request: Request) -> str | None:
-    """What the way in which `request` is answered is called, if anything."""
+    """The name of the preset that `request` has, if any."""
     return next((name for name in PRESETS if with_preset(request, name) == request), None)
 
 
 def request_of(texts: Mapping[str, str]) -> Request:
-    """The parameters that were written, by field name. Raises UserError in the server's limits and our words."""
+    """The parameters from the texts of the fields, by name. Raises UserError outside the server's limits."""
     values: dict[str, float | int | None] = {}
     for field in FIELDS:
         text = texts[field.name].strip()
@@ -104,7 +104,7 @@ def request_of(texts: Mapping[str, str]) -> Request:
 
 
 def stop_texts(written: str) -> tuple[str, ...]:
-    r"""What stands between commas, where `\n` is a newline, `\t` a tab, `\,` a comma and `\\` a backslash."""
+    r"""The texts between commas, where `\n` is a newline, `\t` a tab, `\,` a comma and `\\` a backslash."""
     parts = re.findall(r"(?:\\.|[^,\\])+", written.strip())
     return tuple(text for part in parts if (text := unescaped(part.strip())))
 

@@ -1,9 +1,8 @@
-"""Perplexity of documents, through what a text server says of the probability of each token.
+"""Perplexity of documents, from the log-probabilities that a text server returns.
 
-A document is cut into windows that are scored one by one, each as the beginning of a document (core_r0.8.0: add_BOS), so
-that every token counts once and the first of a window has no context. With short windows the figure is therefore higher
-than that of a sliding window; between checkpoints that are measured with the same windows it compares well. Only bits
-per byte compare models with different tokenizers.
+A document is cut into windows. Each is scored as the beginning of a document (core_r0.8.0: add_BOS), so every token counts
+once and the first of a window has no context. The figure is therefore higher than with a sliding window, but comparable
+between checkpoints measured with the same windows. Only bits per byte compare models with different tokenizers.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from backends.inference.likelihood import Likelihood, likelihood
 from backends.inference.request import TextClient, TooLongError
 
 WINDOW = 2000  # characters; about 500 tokens of English
-SMALLEST = 16  # characters: a model that does not take these has another trouble
+SMALLEST = 16  # characters; if a model refuses these, its length is not the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`scores`: of each client, so far. `window`: characters at most, after a model took no more."""
+    """`scores`: one for each client, so far. `window`: the largest number of characters that all models took."""
 
     documents: int
     windows: int
@@ -33,9 +32,9 @@ class Progress:
 def measure(
     clients: Sequence[TextClient], documents: Sequence[str], window: int = WINDOW
 ) -> Iterator[Progress]:
-    """After each window how far it has come. All clients see the same windows, at the same time. Raises UserError.
+    """The progress after each window. All clients score the same windows at the same time. Raises UserError.
 
-    Where one of them finds a window too long, it is cut in halves for all, and later ones are shorter from the start.
+    If a window is too long for one of them, it is cut in halves for all, and later windows are as short.
     """
     scores = tuple(Likelihood() for _ in clients)
     done = 0
@@ -67,9 +66,9 @@ def _scorer(piece: str) -> Callable[[TextClient], Likelihood]:
 
 
 def windows(text: str, size: int) -> list[str]:
-    """`text` in pieces of at most `size` characters that together are `text`, cut before white space where there is some.
+    """`text` in pieces of at most `size` characters, cut before white space if possible.
 
-    White space at a cut stays with what follows, as tokenizers of GPT-2's kind have it.
+    White space at a cut belongs to the next piece, as in the tokens of GPT-2's tokenizer.
     """
     pieces: list[str] = []
     while len(text) > size:

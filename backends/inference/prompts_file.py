@@ -1,4 +1,4 @@
-"""Many prompts from a file: one a line, or JSON lines with a prompt or text each."""
+"""Prompts from a file: one a line, or JSON lines with a "prompt" or "text"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZE_LIMIT = 256 * 2**20  # bytes
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Raises UserError. Empty lines are passed over; bytes that are no UTF-8 are a prompt too."""
+    """Raises UserError. Empty lines are skipped; bytes that are not UTF-8 are replaced."""
     texts = read_texts(path) if path.suffix in (".jsonl", ".json") else lines(read_text(path))
     prompts = [text for text in texts if text.strip()]
     if not prompts:
@@ -46,12 +46,12 @@ def read_texts(path: Path) -> list[str]:
 
 
 def lines(text: str) -> list[str]:
-    """At newlines only: JSON allows the other ends of lines that Unicode knows inside a text."""
+    """Split at newlines only: a JSON text may contain the other line separators of Unicode."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def read_text(path: Path) -> str:
-    """Raises UserError for what cannot be read, or is far too long to be sent to a server."""
+    """Raises UserError for a file that cannot be read, or that is too large."""
     try:
         if path.stat().st_size > SIZE_LIMIT:
             raise UserError(f"{path} is larger than {SIZE_LIMIT >> 20} MB.", "Take a sample of it.", status=2)

@@ -1,4 +1,4 @@
-"""What a server says instead of an answer, in plain words with a remedy: Megatron-LM's, vLLM's, llama.cpp's ways."""
+"""Refusals of Megatron-LM, vLLM and llama.cpp, in plain words with a remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOO_LONG = (
 
 
 def refusal(reply: Reply, place: str) -> UserError:
-    """For an answer that is no completion. `place` is the path that was asked, such as "/api"."""
+    """The error for a reply that is not a completion. `place`: the path that was asked, such as "/api"."""
     value = reply.value()
     said = (
         clean_line(words_of(value) or reply.content[:300].decode(errors="replace"), 300).strip() or "nothing"
@@ -36,11 +36,11 @@ def refusal(reply: Reply, place: str) -> UserError:
         place = (
             clean_line(reply.headers.get("location", ""), 200) or "another address, which it does not name"
         )
-        return UserError(f"The server sends on to {place}.", "If that is a text server, name its address.")
+        return UserError(f"The server redirects to {place}.", "If that is a text server, name its address.")
     if reply.status in (401, 403):
         return UserError(
-            f"The server lets nobody in without a key (HTTP {reply.status}).",
-            "mdk-tui sends none: start the server without one, on 127.0.0.1.",
+            f"The server requires a key (HTTP {reply.status}).",
+            "mdk-tui sends no key: start the server without one, on 127.0.0.1.",
         )
     if reply.status == 404 and "model" not in said.lower():
         return UserError(
@@ -48,7 +48,7 @@ def refusal(reply: Reply, place: str) -> UserError:
             "Check the address and the port, or name the whole path: --url http://HOST:PORT/v1/chat/completions.",
         )
     if reply.status == 429:
-        return UserError("The server has too much to do (HTTP 429).", "Wait a little and ask again.")
+        return UserError("The server is overloaded (HTTP 429).", "Wait a little and ask again.")
     if reply.status == 503:
         return UserError(f"The server cannot answer yet (HTTP 503: {said}).", "It may still be loading; try again soon.")  # fmt: skip
     return _others(reply.status, value, said, place)
@@ -66,13 +66,13 @@ def _others(status: int, value: Any, said: str, place: str) -> UserError:
         )
     if status == 200 and not isinstance(value, str):
         return UserError(
-            f"The server's answer is no completion: {said}", "Is this a text server? Check the address."
+            f"The server's answer is not a completion: {said}", "Is this a text server? Check the address."
         )
     return UserError(f"The server refuses: {said}", "Change the request.")
 
 
 def words_of(value: Any) -> str:
-    """The sentence inside an error of any of the known shapes; "" where there is none."""
+    """The sentence in an error of any known shape; "" if there is none."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:

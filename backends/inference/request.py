@@ -1,4 +1,4 @@
-"""What is asked of a text server and what it answers, whichever protocol it speaks."""
+"""A request to a text server and its answer, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol, TypeAlias
 
 from backends.errors import UserError
 
-WAIT = 600.0  # s for an answer: Megatron-LM's server answers one request at a time, and a big model is slow
+WAIT = 600.0  # s for an answer; Megatron-LM's server answers one request at a time, and a large model is slow
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to complete, and how. `top_k` 1 is greedy; `top_k` and `top_p` exclude each other; 0 turns either off.
 
-    `stop`: the answer ends before the first of these texts. `alternatives`: so many likeliest tokens are asked for at
-    each place, where the server tells them.
+    `stop`: the answer ends before the first of these texts. `alternatives`: how many of the likeliest tokens to return at
+    each place, if the server can.
     """
 
     prompt: str
@@ -36,9 +36,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token as text, cleaned. `logprob`: natural, given all tokens before it; None: not told.
+    """One token as text, cleaned. `logprob`: natural logarithm, given all tokens before it; None if unknown.
 
-    `alternatives`: the likeliest tokens at its place with theirs, best first; none where they are not told.
+    `alternatives`: the likeliest tokens at this place with their log-probabilities, best first; empty if unknown.
     """
 
     text: str
@@ -48,11 +48,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """`text` is the prompt and its continuation (of a chat: the answer alone), cleaned.
+    """`text`: the prompt and its continuation (in a chat only the answer), cleaned.
 
-    `tokens` are those of the prompt too where the server tells them; the first `of_prompt` are. `generated`: how many
-    tokens were made, where it is known. `cut`: a stop text was cut away here, not by the server. `iteration`: of the
-    checkpoint that answered, where the server says so (the demo's does).
+    `tokens`: if the server returns the tokens of the prompt, they are the first `of_prompt`. `generated`: the number of
+    tokens made, if known. `cut`: a stop text was cut off here, not by the server. `iteration`: of the checkpoint that
+    answered, if the server says so (the demo's does).
     """
 
     prompt: str
@@ -74,22 +74,22 @@ Answered: TypeAlias = "str | Completion"
 
 
 class TextClient(Protocol):
-    """One text server, whatever it speaks."""
+    """A text server, whatever its protocol."""
 
     @property
     def url(self) -> str:
-        """Where the server is, with what was said of its path."""
+        """The server's address, with the path if one was given."""
         ...
 
     @property
     def dialect(self) -> str:
-        """What it speaks, in words for people."""
+        """The protocol, in words for the user."""
         ...
 
     def answer(self, request: Request) -> Iterator[Answered]:
-        """The continuation so far, again and again where the server streams, and the whole completion at last.
+        """The continuation so far, each time it grows (if the server streams), and the completion at last.
 
-        Leaving the iteration hangs up. Raises UserError in plain words, whatever the server or the network does.
+        Leaving the iteration closes the connection. Raises UserError for anything that the server or the network does.
         """
         ...
 
@@ -99,7 +99,7 @@ class TextClient(Protocol):
 
 
 class HalfAnswerError(UserError):
-    """The answer broke off; `said` is the continuation that had come, cleaned."""
+    """The answer broke off. `said`: the continuation until then, cleaned."""
 
     def __init__(self, said: str, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
@@ -107,7 +107,7 @@ class HalfAnswerError(UserError):
 
 
 class TooLongError(UserError):
-    """The model does not take so many tokens at once."""
+    """The model does not take so many tokens."""
 
 
 def complete(client: TextClient, request: Request) -> Completion:

@@ -1,7 +1,7 @@
 """Samples while training: `python -m backends.inference.sampler RUNDIR WORKSPACE`, a companion of the supervisor.
 
-On each new checkpoint of the run, or every so many iterations, the prompts of the settings ([samples]) are completed by a
-server of its own, on GPUs that nobody uses; where none is free, that is written down instead. One server at a time.
+On each new checkpoint of the run, or every so many iterations, a server of its own completes the prompts of the settings
+([samples]) on GPUs that nobody uses. If none is free, the sample says so. There is one server at a time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NICENESS = 10  # the training comes first
 
 
 def due(iteration: int, last: int | None, every: int) -> bool:
-    """Whether the checkpoint of `iteration` is to be sampled, when that of `last` was the newest that was."""
+    """Whether to sample the checkpoint of `iteration`, if `last` was the last one sampled."""
     return last is None or iteration - last >= max(every, 1)
 
 
 @dataclass(slots=True)
 class Sampler:
-    """Completes the prompts from one checkpoint of `run`. `look` is what the driver says of the GPUs."""
+    """Completes the prompts from checkpoints of `run`. `look`: reads the GPUs."""
 
     run: RunFolder
     plan: RunPlan
@@ -54,7 +54,7 @@ class Sampler:
     clock: Callable[[], float] = time.time
 
     def sample(self, iteration: int) -> list[Sample]:
-        """One sample a prompt; or a single one that says why there is none. Never raises for what a server does."""
+        """One sample for each prompt, or a single one that says why there are none. A failing server raises nothing."""
         try:
             server = self._server(iteration)
             with brief_server(server, self.workspace, self.run.path / "samples.log") as client:
@@ -63,9 +63,9 @@ class Sampler:
             return [Sample(self.clock(), iteration, skipped=error.message)]
 
     def _server(self, iteration: int) -> RunPlan:
-        """Raises UserError where there is no room for it."""
+        """Raises UserError if there is no room for it."""
         if self.plan.launcher not in HERE:
-            raise UserError(f"Under {self.plan.launcher} no server can be started beside the run.")
+            raise UserError(f"A run of {self.plan.launcher} cannot have a server beside it.")
         inside = Placement(image=Path(self.plan.image)) if self.plan.image else Placement(in_image=False)
         plan = serve_plan(
             self.workspace,
@@ -80,11 +80,11 @@ class Sampler:
             return plan
         gpus = unused(self.look(), plan.processes, held_by_runs(self.workspace))
         if gpus is None:
-            raise UserError(f"It needs {plan.processes} of the GPUs, and so many are not free.")
+            raise UserError(f"Too few GPUs are free: it needs {plan.processes}.")
         return dataclasses.replace(plan, gpus=gpus)
 
     def _completed(self, prompt: str, iteration: int, client: TextClient) -> Sample:
-        """A refusal of one prompt costs none of the others."""
+        """The sample of one prompt; if it is refused, the others are still asked."""
         how = self.settings
         request = Request(
             prompt, how.tokens, how.temperature, seed=how.seed, top_k=1 if how.greedy else 0, logprobs=True
@@ -100,11 +100,11 @@ class Sampler:
 def follow(
     sampler: Sampler, *, sleep: Callable[[float], None] = time.sleep, over: Callable[[], bool] | None = None
 ) -> None:
-    """Until the run is over and its last checkpoint was sampled. Raises OSError when nothing can be written."""
+    """Sample until the run is over and its last checkpoint is sampled. Raises OSError if nothing can be written."""
     run, save = sampler.run, Path(sampler.plan.save or "")
     ended = over or (lambda: (state := run.state()) is not None and state.over)
     last = max((sample.iteration for sample in read(run.path)), default=None)
-    again = True  # the run's own GPUs become free at its end
+    again = True  # a skipped sample is tried again at the end, when the run's own GPUs are free
     while True:
         leaving = ended()
         iteration = read_tracker(save).iteration
@@ -125,7 +125,7 @@ def _skipped(run: RunFolder, iteration: int | None) -> bool:
 
 
 def _leave(_number: int, _frame: object) -> None:
-    """By an exception: a server that runs is ended on the way out."""
+    """Leave by an exception, so that a running server is ended on the way out."""
     sys.exit(0)
 
 

@@ -1,4 +1,4 @@
-"""`samples.jsonl` of a run: the same prompts completed from each of its checkpoints."""
+"""`samples.jsonl` of a run: the same prompts, completed from each checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "samples.jsonl"
 class Sample:
     """One prompt completed from the checkpoint of `iteration`. `at`: s since the epoch.
 
-    `mean` is the mean log-probability of a token of the continuation. `skipped` says why there is none.
+    `mean`: mean log-probability of the continuation's tokens. `skipped`: why there is no continuation.
     """
 
     at: float
@@ -33,7 +33,7 @@ def append(run: Path, samples: Sequence[Sample]) -> None:
 
 
 def read(run: Path) -> list[Sample]:
-    """In the order in which they were written; lines that are none are passed over."""
+    """In the order of the file; damaged lines are skipped."""
     return [sample for known in read_json_lines(run / NAME) if (sample := _sample(known)) is not None]
 
 
@@ -43,7 +43,7 @@ def prompts_of(samples: Sequence[Sample]) -> list[str]:
 
 
 def of_prompt(samples: Sequence[Sample], prompt: str) -> list[Sample]:
-    """Its completions, and what was skipped, by iteration; of one that was sampled twice the later."""
+    """The completions of `prompt` and the skipped samples, by iteration; the later one if there are two."""
     found = {sample.iteration: sample for sample in samples if sample.skipped or sample.prompt == prompt}
     return [found[iteration] for iteration in sorted(found)]
 

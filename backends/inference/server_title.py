@@ -1,4 +1,4 @@
-"""What a text server is called: made when it is planned, read again where it is shown."""
+"""The title of a text server: made when it is planned, parsed when it is shown."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from backends.workspace import Workspace
 
 
 def text_servers(workspace: Workspace) -> list[RunInfo]:
-    """Servers that are not over, newest first; those that can answer have an address."""
+    """The servers that are not over, newest first. Those that can answer have an address."""
     return [info for info in runs(workspace) if info.kind == "serve" and not info.over]
 
 
 def ready_server(workspace: Workspace) -> RunInfo:
-    """The newest that can answer. Raises UserError that says what there is instead."""
+    """The newest that can answer. Raises UserError that names what runs instead."""
     servers = text_servers(workspace)
     for info in servers:
         if info.address:
@@ -31,7 +31,7 @@ def ready_server(workspace: Workspace) -> RunInfo:
 
 
 def clients(workspace: Workspace, urls: tuple[str, ...]) -> list[TextClient]:
-    """Those at `urls`; without any that of the settings (`prompt.url`), else the newest of the workspace that can answer.
+    """Clients for `urls`; by default for `prompt.url` of the settings, else for the workspace's newest ready server.
 
     Raises UserError.
     """

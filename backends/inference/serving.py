@@ -1,4 +1,4 @@
-"""From a checkpoint to the plan of a text server: its flags, its processes, its GPUs, its port."""
+"""Plans a text server for a checkpoint: its flags, processes, GPUs and port."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def serve_plan(
     wish: Placement = Placement(),  # noqa: B008  (a constant)
     look: Callable[[], Sequence[GpuReading]] = gpu_readings,
 ) -> RunPlan:
-    """A text server on checkpoint `iteration` of `save`, else on the one that its tracker names when it loads.
+    """A text server on checkpoint `iteration` of `save`, by default on the one that the tracker file names when it loads.
 
-    `wait`: on the first that appears there, and then on the newest. The model's flags are those of the run that wrote
-    the checkpoint, else those stored inside it. Without `gpus` it gets those with the most free memory. Raises UserError.
+    `wait`: wait for the first checkpoint there, then follow the newest. The model's flags come from the run that wrote
+    the checkpoint, else from the checkpoint. Default `gpus`: those with the most free memory. Raises UserError.
     """
     if not wait:
         _check(save, iteration)
@@ -85,7 +85,7 @@ def pinned(workspace: Workspace, save: Path, iteration: Iteration) -> Path:
 
 
 def _here(plan: RunPlan, wish: Placement) -> RunPlan:
-    """On this machine, whose loopback address it listens on, whatever nodes the settings name for training."""
+    """The plan on this machine, whose loopback address it listens on, instead of the settings' training nodes."""
     if wish.hostfile is not None or not plan.hosts:
         return plan
     processes = plan.processes if plan.trainer == "server" else wish.processes or 1
@@ -110,7 +110,7 @@ def _check(save: Path, iteration: Iteration | None) -> None:
 def _model_of(
     parent: RunPlan | None, save: Path, iteration: Iteration | None
 ) -> tuple[Trainer, tuple[str, ...]]:
-    """(who serves it, the model's flags). A checkpoint of the demo says itself what it is."""
+    """(trainer that serves it, the model's flags). A checkpoint of the demo needs no flags."""
     if parent is not None:
         return (
             ("server", model_flags.of_run(parent.arguments)) if parent.trainer == "megatron" else ("demo", ())
@@ -119,5 +119,5 @@ def _model_of(
     file = arguments_file(save / folder_name(wanted)) if wanted is not None else None
     stored = stored_arguments(file) if file is not None else None
     if stored is None or model_flags.is_demo(stored):
-        return "demo", ()  # the demo's, or none that can be read, which its server says in words
+        return "demo", ()  # or not readable, which the demo's server reports
     return "server", model_flags.of_checkpoint(stored)

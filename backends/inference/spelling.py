@@ -1,7 +1,7 @@
-"""Tokens as pieces of the text that they spell.
+"""Assigns tokens to the pieces of text that they spell.
 
-A token may be less than a letter: byte-level tokenizers cut Japanese so, and a server then sends U+FFFD for each part.
-Such tokens are taken together, up to the next one that stands in the text as it is.
+A token may be part of a character: byte-level tokenizers cut Japanese this way, and the server sends U+FFFD for each part.
+Such tokens form one piece, up to the next token that occurs in the text as it is.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass
 
 from backends.inference.request import Token
 
-HALF = "\ufffd"  # part of a letter
+HALF = "\ufffd"  # part of a character
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`text` is what `tokens` spell; there are none where nothing is known of it."""
+    """`text` is what `tokens` spell; they are empty if unknown."""
 
     text: str
     tokens: tuple[Token, ...] = ()
 
     @property
     def logprob(self) -> float | None:
-        """Of its tokens, on the average; None where it is not told."""
+        """The mean over its tokens; None if unknown."""
         told = [token.logprob for token in self.tokens if token.logprob is not None]
         return math.fsum(told) / len(told) if told else None
 
 
 def pieces(tokens: Sequence[Token], text: str) -> Iterator[Piece]:
-    """`text`, all of it, with the tokens of each piece; those beyond its end (cut away at a stop text) are left out."""
+    """All of `text` in pieces with their tokens. Tokens beyond its end (after a stop text) are left out."""
     at, parts, spelled = 0, list[Token](), 0  # `parts` spell what follows `at`, in at most so many characters
     for token in tokens:
         if at >= len(text):
@@ -52,7 +52,7 @@ def pieces(tokens: Sequence[Token], text: str) -> Iterator[Piece]:
 
 
 def tokens_before(tokens: Sequence[Token], text: str, length: int, guess: int) -> int:
-    """How many tokens spell the first `length` characters of `text`; `guess` decides between those of one piece."""
+    """How many tokens spell the first `length` characters of `text`; within one piece `guess` decides."""
     at = count = 0
     for piece in pieces(tokens, text):
         if at == length or at + len(piece.text) > length:

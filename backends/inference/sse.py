@@ -1,4 +1,4 @@
-"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html): what follows `data:`."""
+"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 LINE_END = re.compile(rb"\r\n|\n|\r")
-KNOWN = (b"data", b"error")  # llama.cpp tells a failure in a field `error`
+KNOWN = (b"data", b"error")  # llama.cpp reports a failure in a field `error`
 
 
 def event_data(chunks: Iterable[bytes]) -> Iterator[str]:
-    """The data of each event that is complete; one that the end of the stream tears is dropped, as the standard says."""
+    """The data of each complete event. An event cut off by the end of the stream is dropped, as the standard says."""
     data: list[bytes] = []
     for line in _lines(chunks):
         field, _, value = line.partition(b":")
@@ -23,7 +23,7 @@ def event_data(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without their ends. A `\\r` at the end of a chunk waits for the next: it may be half of `\\r\\n`."""
+    """Lines without their ends. A `\\r` at the end of a chunk waits for the next chunk: it may be half of `\\r\\n`."""
     rest = b""
     for chunk in chunks:
         rest += chunk

@@ -1,4 +1,4 @@
-"""The demo as two runs: the preset tiny trains, and a text server answers from its first checkpoint on."""
+"""The demo as two runs: the preset tiny trains, and a text server answers as soon as there is a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backends.workspace import Workspace, shell_command
 
 
 def tiny_plan(base: Path, now: datetime, iterations: int | None = None) -> RunPlan:
-    """The preset tiny, saving below `base`, for `iterations` of which at least two are printed (default: the preset's)."""
+    """The preset tiny, saving below `base`. `iterations` (default: the preset's): at least two of them are printed."""
     changes: tuple[str, ...] = ()
     if iterations is not None:
         interval = min(int_of(TINY.arguments, "--log-interval") or 1, max(1, iterations // 2))
@@ -38,15 +38,15 @@ def demo_prospect(workspace: Workspace) -> Prospect:
 
 
 def start_both(workspace: Workspace, plan: RunPlan) -> RunFolder:
-    """Start the training `plan`, and a text server that waits for its first checkpoint; the training run. Raises UserError.
+    """Start the training `plan` and a text server that waits for its first checkpoint. Returns the training run. Raises UserError.
 
-    The server's folder is dated a second earlier, so that the training is the newest run: what `attach`, `stop` and
-    `resume` mean when no run is named.
+    The server's folder is dated a second earlier, so that the training is the newest run, which `attach`, `stop` and
+    `resume` take by default.
     """
     train = start(plan, workspace)
     before = moment_of(train.name) - timedelta(seconds=1)
     while (workspace.runs / dated_name(before)).exists():
         before -= timedelta(seconds=1)
-    save = Path(train.plan().save or "")  # as it was claimed: another run may have taken the second
+    save = Path(train.plan().save or "")  # as claimed: another run may have taken this second
     start(serve_plan(workspace, save, port=free_port(), wait=True), workspace, now=before)
     return train

@@ -106,7 +106,7 @@ def test_no_gpu_was_free_while_it_trained_and_one_was_afterwards(trained: RunFol
     )
     found = read(trained.path)
     early = [sample.skipped for sample in found if sample.iteration == 100]
-    assert early == ["It needs 1 of the GPUs, and so many are not free."], found
+    assert early == ["Too few GPUs are free: it needs 1."], found
     late = [sample for sample in found if sample.iteration == 200 and not sample.skipped]
     assert [sample.prompt for sample in late] == ["import ", "def main("] and all(
         s.continuation for s in late

@@ -76,13 +76,13 @@ def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer
         (reply({"message": "Internal Server Error"}, 500), "failed on this request (HTTP 500)"),
         (reply({"message": "The requested URL was not found on the server."}, 404), "has no /api"),
         (reply(b"<html>502 Bad Gateway</html>", 502), "HTTP 502"),
-        (reply(b""), "is no completion: nothing"),
-        (reply(b"\xff\xfe\x00 not json"), "is no completion"),
-        (reply([1, 2]), "is no completion"),
-        (reply({"text": "a bare string"}), "is no completion"),
-        (reply({"text": []}), "is no completion"),
-        (reply({"text": [None]}), "is no completion"),
-        (reply(b"[" * 200_000), "is no completion"),
+        (reply(b""), "is not a completion: nothing"),
+        (reply(b"\xff\xfe\x00 not json"), "is not a completion"),
+        (reply([1, 2]), "is not a completion"),
+        (reply({"text": "a bare string"}), "is not a completion"),
+        (reply({"text": []}), "is not a completion"),
+        (reply({"text": [None]}), "is not a completion"),
+        (reply(b"[" * 200_000), "is not a completion"),
     ],
 )  # fmt: skip
 def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
@@ -166,7 +166,7 @@ def test_an_endless_answer_does_not_fill_the_memory(
     server: TextServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backends.inference.exchange.REPLY_LIMIT", 1000)
-    assert "without end" in refused(server, reply(b"x" * 100_000)).message
+    assert "does not end" in refused(server, reply(b"x" * 100_000)).message
 
 
 def test_nobody_listens() -> None:

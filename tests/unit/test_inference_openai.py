@@ -181,7 +181,7 @@ def test_a_stream_that_ends_before_it_began_is_asked_why(server: TextServer) -> 
 
 def test_a_stream_that_never_says_anything_is_no_half_answer(server: TextServer) -> None:
     assert refused(server, events(tear=True)).message.endswith("the server closed the connection.")
-    assert "is no completion" in refused(server, events()).message
+    assert "is not a completion" in refused(server, events()).message
     error = refused(server, events({"error": {"message": "no such thing"}}))
     assert "refuses: no such thing" in error.message and not isinstance(error, HalfAnswerError)
 
@@ -194,13 +194,13 @@ def test_a_stream_that_never_says_anything_is_no_half_answer(server: TextServer)
         (reply({"detail": "Not Found"}, 404), "it has no /v1/completions"),
         (reply({"detail": [{"loc": ["body"], "msg": "field required"}]}, 422), "refuses: field required"),
         (reply({"error": {"message": "Loading model", "code": 503}}, 503), "cannot answer yet"),
-        (reply({"error": "Invalid API Key"}, 401), "without a key"),
-        (reply({}, 429), "too much to do"),
+        (reply({"error": "Invalid API Key"}, 401), "requires a key"),
+        (reply({}, 429), "is overloaded"),
         (reply({"error": "boom"}, 500), "HTTP 500: boom"),
         (reply(b"<html>", 502), "HTTP 502"),
-        (reply({"choices": "none"}), "is no completion"),
-        (reply({"choices": [{"text": 3}]}), "is no completion"),
-        (reply(b"\xff"), "is no completion"),
+        (reply({"choices": "none"}), "is not a completion"),
+        (reply({"choices": [{"text": 3}]}), "is not a completion"),
+        (reply(b"\xff"), "is not a completion"),
     ],
 )  # fmt: skip
 def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
@@ -225,7 +225,7 @@ def test_a_text_is_scored_by_its_echo(server: TextServer) -> None:
         reply({"error": {"code": 400, "message": "Only no echo is supported"}}, 400),
     ):
         server.answer = answer
-        with pytest.raises(UserError, match="knows no `echo`"):
+        with pytest.raises(UserError, match="has no `echo`"):
             client(server).score("abc")
     server.answer = reply({"error": {"message": "maximum context length"}}, 400)
     with pytest.raises(TooLongError):
@@ -279,7 +279,7 @@ def test_others_are_told_by_their_models_and_routes(routes: Any, pages: Any, nam
 
 
 def test_a_server_that_is_none() -> None:
-    with TextServer(continuing("!"), routes=()) as server, pytest.raises(UserError, match="no text server"):
+    with TextServer(continuing("!"), routes=()) as server, pytest.raises(UserError, match="not a known kind"):
         connect(server.url)
 
 
@@ -287,9 +287,9 @@ def test_a_server_that_is_none() -> None:
     ("status", "value", "said"),
     [
         (503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, "cannot answer yet"),
-        (401, {"error": "Unauthorized"}, "without a key"),
+        (401, {"error": "Unauthorized"}, "requires a key"),
         (502, "<html>Bad Gateway</html>", "HTTP 502"),
-        (302, "", "sends on to another address"),
+        (302, "", "redirects to another address"),
     ],
 )  # fmt: skip
 def test_a_server_that_refuses_its_list_of_models_is_not_called_unknown(
