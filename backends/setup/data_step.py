@@ -1,4 +1,4 @@
-"""Corpus, vocabulary, and the token files that preprocess_data.py makes of them."""
+"""The data: corpus, vocabulary, and the token files that preprocess_data.py writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backends.launch.image import container_words
 from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_dataset
 from backends.models.presets import find
 from backends.setup.jsonl import SAMPLE, Corpus, check_corpus
-from backends.setup.step import Action, Finding, Site
+from backends.setup.step import Action, Finding, Site, StepFindings
 
 REDPAJAMA = "https://data.together.xyz/redpajama-data-1T/v1.0.0"
 CORPUS_URL = f"{REDPAJAMA}/arxiv/arxiv_024de5df-1b7f-447c-8c3a-51407d8d6732.jsonl"
@@ -24,11 +24,11 @@ VOCABULARY = {
     "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
-RECIPE = "gpt3-7b"  # whose iterations the epochs are counted for
+RECIPE = "gpt3-7b"  # epochs are counted for its iterations
 MOST_WORKERS = 64
 
 
-class DataStep:
+class DataStep(StepFindings):
     name = "data"
     title = "data"
 
@@ -37,24 +37,18 @@ class DataStep:
         data = read_indexed_dataset(prefix)
         if data.complete:
             evidence = f"{prefix.name} · {data.documents:,} documents · {data.tokens:,} tokens · {data.dtype}"
-            return Finding(self.name, "ok", evidence, details=(str(prefix), *epochs(data)))
+            return self.ok(evidence, details=(str(prefix), *epochs(data)))
         if data.size is not None:
             remedy = "Move the .bin (and .idx) away, then preprocess again."
-            return Finding(self.name, "failed", data.reason or "", remedy)
+            return self.failed(data.reason or "", remedy)
         corpus = corpus_path(site)
         if not corpus.is_file():
             evidence = f"{corpus.name} is not there yet."
-            return Finding(
-                self.name,
-                "pending",
-                evidence,
-                "Download it, or name a .jsonl of your own.",
-                downloading(site),
-            )
+            return self.pending(evidence, "Download it, or name a .jsonl of your own.", downloading(site))
         found = read_corpus(site, corpus)
         if refusal := unusable(corpus, found):
             bad = tuple(line.words for line in found.bad)
-            return Finding(self.name, "failed", refusal.message, refusal.remedy, bad)
+            return self.failed(refusal.message, refusal.remedy, bad)
         return self._pending(site, corpus, found)
 
     def _pending(self, site: Site, corpus: Path, found: Corpus) -> Finding:
@@ -62,9 +56,7 @@ class DataStep:
         todo = f"download {' and '.join(missing)}, then preprocess" if missing else "preprocess"
         number = found.estimated_documents or 0
         documents = f"{number:,} documents" if found.whole else f"about {number:,} documents"
-        return Finding(
-            self.name,
-            "pending",
+        return self.pending(
             f"{corpus.name} · {documents} · {found.size / 1e9:.2f} GB",
             f"Next: {todo}.",
             (*corpus_words(found), *downloading(site)),
@@ -126,7 +118,7 @@ def read_corpus(site: Site, corpus: Path) -> Corpus:
 
 
 def unusable(corpus: Path, found: Corpus) -> UserError | None:
-    """Why the preprocessing of `corpus` would fail; None when nothing that was read says so."""
+    """Why the preprocessing of `corpus` would fail; None if the lines that were read are good."""
     if found.bad:
         more = f" ({found.bad_count} bad lines)" if found.bad_count > 1 else ""
         words = f"{corpus.name}: {found.bad[0].words}.{more}"
@@ -169,7 +161,7 @@ def corpus_words(found: Corpus) -> tuple[str, ...]:
 
 
 def downloading(site: Site) -> tuple[str, ...]:
-    """What of a download has arrived."""
+    """How much of each download has arrived."""
     parts = [corpus_path(site).with_name(corpus_path(site).name + ".part")]
     parts += [vocabulary_folder(site) / f"{name}.part" for name in VOCABULARY]
     return tuple(
@@ -180,9 +172,9 @@ def downloading(site: Site) -> tuple[str, ...]:
 
 
 def preprocessing(site: Site, corpus: Path, prefix: Path) -> list[Action]:
-    """`tools/preprocess_data.py` inside the image, with the tutorial's options, under a name of its own until it is whole.
+    """`tools/preprocess_data.py` inside the image, with the tutorial's options, under a temporary name until it is complete.
 
-    It is the .idx that says so: preprocess_data.py of core_r0.8.0 ends with status 0 even when a worker crashed. Raises
+    The .idx decides: preprocess_data.py of core_r0.8.0 ends with status 0 even when a worker crashed. Raises
     UserError for a corpus that it cannot take.
     """
     folder, key, part = site.workspace.megatron, site.settings.data.key, part_prefix(site)
@@ -198,7 +190,7 @@ def preprocessing(site: Site, corpus: Path, prefix: Path) -> list[Action]:
     return [
         Action("preprocess", tuple(tokenize), folder, weight=weight, documents=documents),
         Action("is it whole?", whole, folder),
-        # The .idx last: without it nobody takes the .bin for a data set.
+        # The .idx goes last: a .bin without it is no data set.
         *(put_in_place(site, prefix, suffix) for suffix in (".bin", ".idx")),
     ]
 
@@ -213,7 +205,7 @@ def whole_check(site: Site) -> list[Action]:
 
 
 def part_prefix(site: Site) -> Path:
-    """The data set while it is made: a step that was interrupted may write it again."""
+    """The prefix of the data set while it is being written; a step that runs again overwrites it."""
     return site.workspace.megatron / f"{corpus_path(site).stem}.part_{site.settings.data.key}_document"
 
 
@@ -223,7 +215,7 @@ def put_in_place(site: Site, prefix: Path, suffix: str) -> Action:
 
 
 def last_move(site: Site, prefix: Path) -> list[Action]:
-    """What is left to do when the step was interrupted between its last two commands."""
+    """The last command, if the step was interrupted just before it."""
     part = part_prefix(site)
     between = Path(f"{part}.idx").is_file() and not Path(f"{part}.bin").exists()
     if not between or Path(f"{prefix}.idx").exists():

@@ -1,4 +1,4 @@
-"""The Singularity image: built under a temporary name, put in place only when it is whole."""
+"""The Singularity image: built under a temporary name, renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.resources import resource_folder
 from backends.setup.definition_lint import lint
-from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site
+from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site, StepFindings
 from backends.setup.versions import read_mpi_version
 
 GB = 10**9
@@ -20,52 +20,43 @@ OWN = ("pytorch.def", "cpu.def")
 TEMPORARY = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "TMPDIR")
 
 
-class ImageStep:
+class ImageStep(StepFindings):
     name = "image"
     title = "image"
 
     def look(self, site: Site) -> Finding:
         singularity = site.singularity
         if singularity is None:
-            return Finding(self.name, "failed", NO_SINGULARITY, INSTALL_SINGULARITY)
+            return self.failed(NO_SINGULARITY, INSTALL_SINGULARITY)
         image = site.image
         if not image.is_file():
             return self._not_built(site)
         answer = site.programs.ask([singularity, "inspect", str(image)], timeout=60)
         if not answer.ok:
             why = (answer.stderr.strip().splitlines() or ["no message"])[-1]
-            return Finding(
-                self.name, "failed", f"{image} is not an image: {why}", "Move it away and build it again."
-            )
+            return self.failed(f"{image} is not an image: {why}", "Move it away and build it again.")
         stat = image.stat()
         built = time.strftime("%Y-%m-%d", time.localtime(stat.st_mtime))
-        return Finding(self.name, "ok", f"{image} · {stat.st_size / GB:.1f} GB · built {built}")
+        return self.ok(f"{image} · {stat.st_size / GB:.1f} GB · built {built}")
 
     def _not_built(self, site: Site) -> Finding:
         missing = [
             file for file in ("/etc/subuid", "/etc/subgid") if not has_id_range(Path(file), user_name())
         ]
         if missing:
-            return Finding(
-                self.name,
-                "failed",
+            return self.failed(
                 f"{' and '.join(missing)} have no entry for {user_name()}, which --fakeroot needs.",
                 f"Ask the administrator for a line such as {user_name()}:100000:65536 in each.",
             )
         try:
             faults = lint(definition(site).read_text(encoding="utf-8", errors="replace"))
         except OSError as error:
-            return Finding(
-                self.name,
-                "failed",
-                f"{definition(site)} cannot be read: {error.strerror}.",
-                "Name another definition.",
+            return self.failed(
+                f"{definition(site)} cannot be read: {error.strerror}.", "Name another definition."
             )
         if faults:
             first = faults[0]
-            return Finding(
-                self.name,
-                "warning",
+            return self.warning(
                 f"{definition(site)} line {first.line}: {first.message}"
                 + (f" ({len(faults)} faults)" if len(faults) > 1 else ""),
                 first.remedy,
@@ -75,18 +66,16 @@ class ImageStep:
             free = shutil.disk_usage(folder).free
         except OSError as error:
             remedy = "Set APPTAINER_TMPDIR to a folder with room for the unpacked image."
-            return Finding(self.name, "warning", f"{folder}, where it is built: {error.strerror}.", remedy)
+            return self.warning(f"{folder}, where it is built: {error.strerror}.", remedy)
         room = f"{folder}, where it is unpacked, has {free / GB:,.0f} GB free"
         if free < UNPACKED and "bootstrap: docker" in _content(definition(site)).lower():
             evidence = f"{site.image} is not built yet, and {room}."
             remedy = f"It takes about {UNPACKED // GB} GB: set APPTAINER_TMPDIR to a folder with more room."
-            return Finding(self.name, "warning", evidence, remedy)
-        return Finding(
-            self.name,
-            "pending",
+            return self.warning(evidence, remedy)
+        return self.pending(
             f"{site.image} is not built yet.",
             "Build it; this takes a while.",
-            (f"from {definition(site)}", room),
+            (f"from {definition(site)}", room, *leftovers(Path(folder))),
         )
 
     def actions(self, site: Site) -> Sequence[Action]:
@@ -102,7 +91,7 @@ class ImageStep:
 
 
 def build_action(site: Site) -> Action:
-    """Build under a name of its own, so that a half image is never taken for a whole one. Raises UserError."""
+    """Build under a temporary name, so that an incomplete image is never used. Raises UserError."""
     part = part_of(site.image)
     build = [site.need_singularity(), "build", "--fakeroot"]
     if part.exists():
@@ -135,7 +124,7 @@ def definition(site: Site) -> Path:
 
 
 def build_arguments(site: Site) -> list[str]:
-    """Those of the settings; and the host's Open MPI, which the image's is to follow, unless they say another."""
+    """Those of the settings, and OPENMPI as on the host unless the settings set it."""
     given = list(site.settings.image.build_arguments)
     if not any(word.startswith("OPENMPI=") for word in given):
         given += follows_host(site)
@@ -143,12 +132,18 @@ def build_arguments(site: Site) -> list[str]:
 
 
 def follows_host(site: Site) -> list[str]:
-    """`OPENMPI=VERSION` where the definition has such an argument and the host an Open MPI."""
+    """`OPENMPI=VERSION` of the host, if it has Open MPI and the definition takes this argument."""
     mpirun = site.programs.find("mpirun")
     version = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout) if mpirun else None
     if version is None or version.numbers is None or "{{ OPENMPI }}" not in _content(definition(site)):
         return []
     return [f"OPENMPI={version}"]
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What builds that were killed have left there: singularity cannot remove it then."""
+    found = sorted((*folder.glob("build-temp-*"), *folder.glob("bundle-temp-*")))
+    return [f"{path} is left of a build that was killed; remove it when no build runs" for path in found[:4]]
 
 
 def has_id_range(file: Path, user: str) -> bool:

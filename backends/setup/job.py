@@ -1,8 +1,8 @@
 """A step's commands as a job that outlives the screen and the connection, and that any screen can watch and cancel.
 
-`outputs/setup/STEP/` holds what is known of the newest one: `commands.json` (what it runs), `output.log` (what it
-printed, byte for byte), `state.json` (how it does). `python -m backends.setup.job FOLDER` is the job, in a session of
-its own; `mdk-tui setup` runs the same in the foreground.
+`outputs/setup/STEP/` holds the newest one: `commands.json` (what it runs), `output.log` (what it printed, byte for byte),
+`state.json` (its state). `python -m backends.setup.job FOLDER` is the job, in its own session; `mdk-tui setup` runs the
+same in the foreground.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class JobFolder:
         return self.path / "state.json"
 
     def state(self) -> JobState | None:
-        """How the job does; None when there never was one. A job whose process is gone without a word was interrupted."""
+        """The state of the job; None if there never was one. A running job whose process is gone was interrupted."""
         state = JobState.from_json(read_json(self.state_file))
         if state is not None and state.phase == "running" and state.here and not is_alive(state.process):
             return replace(state, phase="interrupted")
         return state
 
     def tell(self, state: JobState) -> None:
-        """Write how it does; a disk that takes no more leaves the state before it, and the job goes on to its own end."""
+        """Write the state. On a full disk the old one stays, and the job goes on."""
         with contextlib.suppress(OSError):
             write_json(self.state_file, state.as_json())
 
@@ -73,7 +73,7 @@ def job_folder(workspace: Workspace, step: str) -> JobFolder:
 
 
 def prepare(folder: JobFolder, actions: Sequence[Action]) -> None:
-    """Make `folder` ready for `actions`; the job before is forgotten. Raises UserError while that one still runs."""
+    """Make `folder` ready for `actions`, and forget the previous job. Raises UserError while that still runs."""
     refuse_second(folder)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def refuse_second(folder: JobFolder) -> None:
             f"The step {folder.path.name} runs already, since {since} on {state.machine.host}.",
             f"Watch it in `mdk-tui` (key 2), or end it: mdk-tui setup {folder.path.name} --cancel.",
         )
-    # A job that has just ended is itself still on its way out: that is no remainder.
+    # The process of a job that has just ended may still be there for a moment.
     if left := [process for process in remains(state) if process != state.process]:
         pids = ", ".join(str(process.pid) for process in left[:5])
         raise UserError(
@@ -108,7 +108,7 @@ def refuse_second(folder: JobFolder) -> None:
 
 
 def remains(state: JobState) -> list[Process]:
-    """Processes of a job that are still there, but for this one; only this machine's can be seen."""
+    """The processes of a job that still exist on this machine, without the calling one."""
     found = job_processes(state.process if state.detached else None, state.mark) if state.here else []
     return [process for process in found if process.pid != os.getpid()]
 

@@ -1,4 +1,4 @@
-"""How the job of a set-up step does, as its `state.json` says."""
+"""The state of a step's job, as in its `state.json`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def check_corpus(
     """Read the first `sample` lines (None: all) of a .jsonl, and the last one, which an interrupted download cuts. Raises
     OSError for a file that cannot be read.
 
-    `told` is shown what is known so far after every thousandth line, if it is a good one.
+    `told` gets the counts so far after every thousandth line, if that line is good.
     """
     corpus = Corpus(str(path), path.stat().st_size)
     for number, line in _lines(path):

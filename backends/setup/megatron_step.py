@@ -1,4 +1,4 @@
-"""The clone of Megatron-LM: the right branch, the right commit, whole, and what was changed in it."""
+"""The clone of Megatron-LM: its branch, its commit, whether it is complete, and local changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.files import existing
-from backends.setup.step import Action, Finding, Site
+from backends.setup.step import Action, Finding, Site, StepFindings
 
 # The commit that branch and tag core_r0.8.0 both name (2024-08-12).
 KNOWN_COMMITS = {"core_r0.8.0": "baf94af3c667248865f23df73b9fb8e2395e6fd0"}
@@ -17,7 +17,7 @@ BUNDLE = (
 )
 
 
-class MegatronStep:
+class MegatronStep(StepFindings):
     name = "megatron"
     title = "Megatron-LM"
 
@@ -25,24 +25,17 @@ class MegatronStep:
         clone = site.workspace.megatron
         branch = site.choices.branch or site.settings.megatron.branch
         if site.programs.find("git") is None:
-            return Finding(self.name, "failed", "There is no git.", "Install git, or ask the administrator.")
+            return self.failed("There is no git.", "Install git, or ask the administrator.")
         if not clone.exists():
-            return Finding(
-                self.name, "pending", f"{clone} is not there yet.", f"Clone branch {branch}. {BUNDLE}"
-            )
+            return self.pending(f"{clone} is not there yet.", f"Clone branch {branch}. {BUNDLE}")
         head = site.programs.ask(["git", "rev-parse", "--show-toplevel", "HEAD"], cwd=clone)
         lines = head.stdout.split()
         if not head.ok or len(lines) != 2 or Path(lines[0]).resolve() != clone.resolve():
-            return Finding(
-                self.name,
-                "failed",
-                f"{clone} is not a clone of its own.",
-                "Move the folder away, then clone again.",
+            return self.failed(
+                f"{clone} is not the top of a git clone.", "Move the folder away, then clone again."
             )
         if not (clone / "pretrain_gpt.py").is_file():
-            return Finding(
-                self.name, "failed", f"{clone} holds no pretrain_gpt.py.", f"Check out {branch} there."
-            )
+            return self.failed(f"{clone} holds no pretrain_gpt.py.", f"Check out {branch} there.")
         return self._describe(site, clone, branch, lines[1])
 
     def _describe(self, site: Site, clone: Path, branch: str, commit: str) -> Finding:
@@ -58,27 +51,23 @@ class MegatronStep:
         details = (f"commit {commit}", *changed[:20])
         known = KNOWN_COMMITS.get(branch) or self._remote(site, clone, branch)
         if known is None or commit == known:
-            return Finding(self.name, "ok", evidence, details=details)
+            return self.ok(evidence, details=details)
         if site.programs.ask(["git", "merge-base", "--is-ancestor", known, commit], cwd=clone).ok:
             ahead = site.programs.ask(
                 ["git", "rev-list", "--count", f"{known}..{commit}"], cwd=clone
             ).stdout.strip()
-            return Finding(
-                self.name,
-                "ok",
+            return self.ok(
                 f"{evidence} · {ahead} commit{'s' if ahead != '1' else ''} on top of {known[:7]}",
                 details=details,
             )
-        return Finding(
-            self.name,
-            "warning",
+        return self.warning(
             f"{commit[:7]} is checked out, not {branch} ({known[:7]}).",
             f"git -C {clone} checkout {known[:10]}, unless another version is meant.",
             details,
         )
 
     def _remote(self, site: Site, clone: Path, branch: str) -> str | None:
-        """What the repository had as `branch` when it was last fetched."""
+        """The commit of `branch` in the repository when it was last fetched."""
         name = f"refs/remotes/origin/{branch}^{{commit}}"
         answer = site.programs.ask(["git", "rev-parse", "--verify", "--quiet", name], cwd=clone)
         return answer.stdout.strip() or None if answer.ok else None

@@ -1,4 +1,4 @@
-"""Host and image must carry the same Open MPI up to the patch number, and two ranks must really see each other."""
+"""MPI: host and image need the same Open MPI up to the patch number, and two ranks must see each other in a real job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from backends.launch.image import container_words
 from backends.programs import Answer
 from backends.setup.image_step import build_action, follows_host, put_in_place
-from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site
+from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site, StepFindings
 from backends.setup.versions import MpiVersion, mismatch, read_mpi_version
 
 PROOF = (
@@ -18,59 +18,49 @@ PROOF = (
     "print('mdk-rank', w.Get_rank(), 'of', w.Get_size(), 'sum', w.allreduce(w.Get_rank() + 1), flush=True)"
 )
 SEEN = re.compile(r"mdk-rank (\d+) of (\d+) sum (\d+)")
-TIME_LIMIT = 60.0  # s; in one of ten short jobs mpirun itself was seen to hang at the end
+TIME_LIMIT = 60.0  # s; mpirun hung at the end of one in ten short jobs
 
 
-class MpiStep:
+class MpiStep(StepFindings):
     name = "mpi"
     title = "MPI"
 
     def look(self, site: Site) -> Finding:
         mpirun = site.programs.find("mpirun")
         if mpirun is None:
-            return Finding(
-                self.name,
-                "failed",
-                "There is no mpirun in PATH.",
-                "Load the Open MPI module of this site, or install Open MPI 5.",
+            return self.failed(
+                "There is no mpirun in PATH.", "Load the Open MPI module of this site, or install Open MPI 5."
             )
         host = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout)
         if host is None:
-            return Finding(
-                self.name, "failed", f"{mpirun} does not say its version.", "Run `mpirun --version` by hand."
-            )
+            return self.failed(f"{mpirun} does not say its version.", "Run `mpirun --version` by hand.")
         if not site.image.is_file():
-            return Finding(
-                self.name, "pending", f"host {host}   image not built yet", "Build the image first."
-            )
+            return self.pending(f"host {host}   image not built yet", "Build the image first.")
         if site.singularity is None:
-            return Finding(self.name, "failed", NO_SINGULARITY, INSTALL_SINGULARITY)
+            return self.failed(NO_SINGULARITY, INSTALL_SINGULARITY)
         inside = site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
         image = read_mpi_version(inside.stdout)
         if image is None:
             why = (inside.stderr.strip().splitlines() or ["mpirun said nothing"])[-1]
             evidence = f"host {host}   image without mpirun: {why}"
-            return Finding(self.name, "failed", evidence, rebuild(site, host))
+            return self.failed(evidence, rebuild(site, host))
         evidence = f"host {host}   image {image}"
         problem = mismatch(host, image)
         if problem:
-            return Finding(self.name, "failed", f"{evidence}. {problem}", rebuild(site, host))
+            return self.failed(f"{evidence}. {problem}", rebuild(site, host))
         return self._prove(site, mpirun, evidence, host)
 
     def _prove(self, site: Site, mpirun: str, evidence: str, host: MpiVersion) -> Finding:
         answer = site.programs.ask(proof_command(site, mpirun), timeout=TIME_LIMIT, env=root_may_run(site))
         failure = judge_proof(answer)
         if failure:
-            return Finding(self.name, "failed", f"{evidence}. {failure}", rebuild(site, host))
-        return Finding(
-            self.name,
-            "ok",
-            f"{evidence} · two ranks saw each other",
-            details=(shlex.join(proof_command(site, mpirun)),),
+            return self.failed(f"{evidence}. {failure}", rebuild(site, host))
+        return self.ok(
+            f"{evidence} · two ranks saw each other", details=(shlex.join(proof_command(site, mpirun)),)
         )
 
     def actions(self, site: Site) -> Sequence[Action]:
-        """What mends a mismatch: another image, built with the host's version. The old one is kept beside it."""
+        """Build another image with the host's version, and keep the old one beside it."""
         image, mpirun = site.image, site.programs.find("mpirun")
         if mpirun is None or site.singularity is None or not image.is_file():
             return []
@@ -91,7 +81,7 @@ def contained(site: Site) -> tuple[str, ...]:
 
 
 def proof_command(site: Site, mpirun: str) -> list[str]:
-    """A job of two ranks inside the image that must find each other."""
+    """A job of two ranks inside the image that report whom they see."""
     return [
         mpirun,
         "--np",

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from backends.errors import UserError
 from backends.resources import resource_folder
-from backends.setup.step import Action, Finding, Site
+from backends.setup.step import Action, Finding, Site, StepFindings
 from backends.text import clean
 
 State: TypeAlias = Literal["applied", "pending", "drifted", "missing"]
@@ -50,36 +50,32 @@ PATCHES = (
 )
 
 
-class PatchesStep:
+class PatchesStep(StepFindings):
     name = "patches"
     title = "patches"
 
     def look(self, site: Site) -> Finding:
         clone = site.workspace.megatron
         if not clone.is_dir():
-            return Finding(
-                self.name, "pending", "Megatron-LM is not there yet.", "Do the step megatron first."
-            )
+            return self.pending("Megatron-LM is not there yet.", "Do the step megatron first.")
         if site.programs.find("patch") is None:
-            return Finding(self.name, "failed", "There is no patch.", "Install the package patch.")
+            return self.failed("There is no patch.", "Install the package patch.")
         states = {patch.name: state(site, patch) for patch in PATCHES}
         details = tuple(f"{states[p.name]:<8} {p.name}: {p.file} on {p.target}" for p in PATCHES)
         bad = [name for name, s in states.items() if s in ("drifted", "missing")]
         if bad:
             drifted = next(patch for patch in PATCHES if patch.name == bad[0])
-            return Finding(
-                self.name,
-                "warning",
+            return self.warning(
                 f"{', '.join(bad)}: {drifted.target} is not as the patch expects; it was edited, or is of another version.",
                 f"{what_of_edits(site, drifted)} Nothing is overwritten.",
                 details,
             )
         done = sum(s == "applied" for s in states.values())
         if done == len(PATCHES):
-            return Finding(self.name, "ok", f"{done} of {done} applied", details=details)
+            return self.ok(f"{done} of {done} applied", details=details)
         left = ", ".join(name for name, s in states.items() if s == "pending")
         evidence = f"{done} of {len(PATCHES)} applied; to do: {left}"
-        return Finding(self.name, "pending", evidence, "Apply them.", details)
+        return self.pending(evidence, "Apply them.", details)
 
     def actions(self, site: Site) -> Sequence[Action]:
         """What applies every patch that fits; edited files are left alone. Raises UserError when none fits."""
@@ -104,7 +100,7 @@ class PatchesStep:
 
 
 def state(site: Site, patch: Patch) -> State:
-    """What is on disk. Runs `patch --dry-run`, which changes nothing."""
+    """The state on disk, by `patch --dry-run`, which changes nothing."""
     clone = site.workspace.megatron
     source, target = clone / patch.source, clone / patch.target
     if patch.in_place:
@@ -135,8 +131,8 @@ def what_of_edits(site: Site, patch: Patch) -> str:
 
 
 def apply_actions(site: Site, patch: Patch) -> list[Action]:
-    """By cherry-pick where the clone has the commit and the target no changes: a picked fix that was reversed since is
-    patched."""
+    """Cherry-pick if the clone has the commit and the target is unchanged; else patch a copy and rename it. A fix that was
+    picked and then reversed has changed the target."""
     clone = site.workspace.megatron
     if patch.commit and all(
         site.programs.ask(["git", *words], cwd=clone).ok
@@ -156,7 +152,7 @@ def apply_actions(site: Site, patch: Patch) -> list[Action]:
 
 
 def reverse_actions(site: Site) -> list[Action]:
-    """The commands that take every applied patch back; edited files are left alone."""
+    """The commands that reverse every applied patch; edited files are left alone."""
     clone = site.workspace.megatron
     found: list[Action] = []
     for patch in reversed(PATCHES):
@@ -173,7 +169,7 @@ def reverse_actions(site: Site) -> list[Action]:
 
 
 def trial_actions(site: Site) -> list[Action]:
-    """`patch --dry-run` of what is not applied: says which hunks fit and which do not, and changes nothing."""
+    """`patch --dry-run` of what is not applied: it prints which hunks fit, and changes nothing."""
     clone = site.need_clone()
     words = ("patch", "-l", "-f", "--fuzz=0", "--dry-run", "--forward")
     return [
@@ -192,5 +188,5 @@ def patch_file(patch: Patch) -> Path:
 
 
 def _content(path: Path) -> str:
-    """The file as a program's answer would show it, to be compared with one."""
+    """The file, cleaned as a program's answer is, to be compared with one."""
     return clean(path.read_text(encoding="utf-8", errors="replace"))

@@ -50,7 +50,7 @@ def run_actions(
 
 
 class _Lossy:
-    """A disk that is full takes no more of what a command says; that it does not, and why, is still told at the end."""
+    """Drops output that a full disk does not take: the command goes on, and its failure is still explained."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

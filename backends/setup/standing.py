@@ -1,4 +1,4 @@
-"""How the steps stand: what a look found, what would run, and what runs already."""
+"""The state of the steps: what was found, what would run, and what is running."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from backends.errors import UserError
 from backends.setup.job_watch import JobView
 from backends.setup.step import Action, Finding, Site, Step
 
-AT_ONCE = 8  # questions that are asked at the same time: most of them wait for other programs
+AT_ONCE = 8  # most questions wait for other programs
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`refusal` instead of actions where the step cannot be done as things are."""
+    """`refusal` stands instead of actions when the step cannot be done now."""
 
     finding: Finding
     actions: tuple[Action, ...] = ()
@@ -25,12 +25,12 @@ class Standing:
 
     @property
     def weight(self) -> str:
-        """Why to think before running it; "" where there is no need."""
+        """The warnings of its long or large commands; "" for none."""
         return " ".join(action.weight for action in self.actions if action.weight)
 
 
 def standing_of(step: Step, site: Site) -> Standing:
-    """Never raises: what cannot be looked at is a finding, too."""
+    """Never raises: an error is a finding, too."""
     finding = looked_at(step.name, lambda: step.look(site))
     try:
         return Standing(finding, tuple(step.actions(site)))
@@ -50,14 +50,14 @@ def looked_at(name: str, look: Callable[[], Finding]) -> Finding:
 
 
 def in_parallel(calls: Sequence[Callable[[], Answer]]) -> Iterator[Answer]:
-    """What `calls` return, in their order, each as soon as it and those before it are there."""
+    """The results of `calls` in their order, each as soon as it and those before it are available."""
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as pool:
         for future in [pool.submit(call) for call in calls]:
             yield future.result()
 
 
 def with_job(finding: Finding, job: JobView | None) -> Finding:
-    """`finding` while its step runs; a step that ended badly keeps its finding and gains the reason."""
+    """`finding` with its job: the progress while it runs, the reason after it failed."""
     if job is None or finding.verdict == "ok":
         return finding
     state = job.state

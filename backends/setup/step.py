@@ -1,7 +1,7 @@
-"""What a set-up step is: it looks at the disk, and it knows the commands that would do what is missing.
+"""The interface of a set-up step: it reports the state on disk, and returns the commands for what is missing.
 
-A step never runs anything by itself while it looks, and what it will run are argument lists: they are shown word for
-word and then run word for word, in the foreground by `mdk-tui setup` or as a job of its own by the application.
+Looking changes nothing. Commands are argument lists and run exactly as shown: in the foreground by `mdk-tui setup`, as a
+separate job by the application.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Verdict: TypeAlias = Literal["ok", "warning", "failed", "skipped", "pending", "r
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a look found. `evidence` is what was seen; `remedy` what to do about it ("" when there is nothing to do).
+    """The state of a step. `evidence` says what was seen, `remedy` what to do about it ("" for nothing).
 
-    `details` are further lines for who looks closer: one patch each, what a corpus holds.
+    `details` are further lines, such as one for each patch.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Finding:
 class Action:
     """One command of a step.
 
-    `stdin` is a file that it reads, as `patch` does. `weight` says why to think before running it (how long, how large),
-    "" where there is no need. `documents` is how many it works through, 0 where that is not known.
+    `stdin` is a file to read as standard input. `weight` warns before a long or large command, "" for none. `documents` is
+    the number of documents to process, 0 if unknown.
     """
 
     title: str
@@ -75,7 +75,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user may choose for a set-up; "" and None mean the tutorial's own choice."""
+    """The user's choices for a set-up; "" and None stand for the tutorial's."""
 
     repository: str = ""
     branch: str = ""
@@ -102,7 +102,7 @@ class Site:
 
     @property
     def singularity(self) -> str | None:
-        """How to call it; None where there is none."""
+        """The program to call; None if there is none."""
         return find_singularity(self.settings.image, self.programs.find)
 
     def located(self, chosen: str | Path | None, named: str) -> Path:
@@ -116,13 +116,13 @@ class Site:
             ) from None
 
     def need_singularity(self) -> str:
-        """How to call it. Raises UserError where there is none."""
+        """The program to call. Raises UserError if there is none."""
         if self.singularity is None:
             raise UserError(NO_SINGULARITY, INSTALL_SINGULARITY)
         return self.singularity
 
     def need_clone(self) -> Path:
-        """The clone of Megatron-LM. Raises UserError where there is none."""
+        """The clone of Megatron-LM. Raises UserError if there is none."""
         clone = self.workspace.megatron
         if not clone.is_dir():
             raise UserError(f"{clone} is not there yet.", "Do the step megatron first.")
@@ -132,6 +132,24 @@ class Site:
 def site_of(workspace: Workspace, choices: Choices = Choices()) -> Site:
     """This machine. Raises UserError for settings that cannot be read."""
     return Site(workspace, read_settings(workspace.settings), os.environ, RealPrograms(os.environ), choices)
+
+
+class StepFindings:
+    """Findings under the name of a step."""
+
+    name: str
+
+    def ok(self, evidence: str, details: tuple[str, ...] = ()) -> Finding:
+        return Finding(self.name, "ok", evidence, details=details)
+
+    def pending(self, evidence: str, remedy: str, details: tuple[str, ...] = ()) -> Finding:
+        return Finding(self.name, "pending", evidence, remedy, details)
+
+    def warning(self, evidence: str, remedy: str, details: tuple[str, ...] = ()) -> Finding:
+        return Finding(self.name, "warning", evidence, remedy, details)
+
+    def failed(self, evidence: str, remedy: str, details: tuple[str, ...] = ()) -> Finding:
+        return Finding(self.name, "failed", evidence, remedy, details)
 
 
 class Step(Protocol):

@@ -1,4 +1,4 @@
-"""The folder that holds everything: can it be written, is there room, do all nodes see it?"""
+"""The workspace folder: is it writable, is there room, do all nodes see it?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backends.files import existing_parent
 from backends.models.configuration import read_configuration
 from backends.models.estimate import estimate
 from backends.models.presets import find
-from backends.setup.step import Action, Finding, Site
+from backends.setup.step import Action, Finding, Site, StepFindings
 
 GB = 10**9
 RECIPE, RECIPE_GPUS = "gpt3-7b", 8
@@ -34,20 +34,20 @@ SHARED_FILESYSTEMS = {
 }
 
 
-class WorkspaceStep:
+class WorkspaceStep(StepFindings):
     name = "workspace"
     title = "workspace"
 
     def look(self, site: Site) -> Finding:
         outputs = site.workspace.outputs
         if not outputs.is_dir():
-            return Finding(self.name, "pending", f"{outputs} is not there yet.", "Make it.")
+            return self.pending(f"{outputs} is not there yet.", "Make it.")
         if (refused := write_refused(outputs)) is not None:
             remedy = (
                 "Remove files of yours there, ask for a larger quota" if refused.errno == errno.EDQUOT else ""
             )
             remedy = f"{remedy or 'Check its owner and whether the disk is full'}, or choose another folder with -w DIR."
-            return Finding(self.name, "failed", f"{outputs} cannot be written: {refused.strerror}.", remedy)
+            return self.failed(f"{outputs} cannot be written: {refused.strerror}.", remedy)
         mount, quota = mount_of(outputs), tightest_quota(outputs, site.programs)
         free = shutil.disk_usage(outputs).free
         kind = mount.filesystem if mount else None
@@ -57,28 +57,24 @@ class WorkspaceStep:
             free = min(free, quota.left)
         several = site.choices.nodes > 1 or bool(site.settings.mpi.hostfile)
         if several and kind not in SHARED_FILESYSTEMS:
-            return Finding(
-                self.name,
-                "warning",
+            return self.warning(
                 f"{evidence}, which does not look shared",
                 "Every node must see the same folder: put the workspace on the shared file system.",
             )
         return self._with_room(site, evidence, free)
 
     def _with_room(self, site: Site, evidence: str, free: int) -> Finding:
-        """Whether `free` bytes do for the image and for what a run saves."""
+        """Whether `free` bytes are enough for the image and for the checkpoints of a run."""
         if not site.image.exists() and free < IMAGE_AND_BUILD:
             evidence = f"{evidence}; building the image takes about {IMAGE_AND_BUILD // GB} GB"
-            return Finding(
-                self.name, "warning", evidence, "Make room, or set APPTAINER_TMPDIR to a larger disk."
-            )
+            return self.warning(evidence, "Make room, or set APPTAINER_TMPDIR to a larger disk.")
         recipe = find(RECIPE)
         size = estimate(read_configuration(recipe.arguments, RECIPE_GPUS)).training.checkpoint_bytes
         words = f"a checkpoint of {recipe.name} takes {size / GB:,.0f} GB: room for {free // size or 'none'}"
         if free < SAVES * size:
             remedy = "Runs of it need more: make room, or have them save elsewhere (--save BASE)."
-            return Finding(self.name, "warning", f"{evidence}; {words}", remedy)
-        return Finding(self.name, "ok", evidence, details=(words,))
+            return self.warning(f"{evidence}; {words}", remedy)
+        return self.ok(evidence, details=(words,))
 
     def actions(self, site: Site) -> Sequence[Action]:
         if site.workspace.outputs.is_dir():
@@ -93,7 +89,7 @@ class WorkspaceStep:
 
 
 def write_refused(folder: Path) -> OSError | None:
-    """Why nothing can be written into `folder`; None when a test file could be (a quota may only show on writing)."""
+    """Why nothing can be written into `folder`; None when a test file was written. Some quotas show on writing only."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".mdk-write-test-") as file:
             file.write(bytes(4096))

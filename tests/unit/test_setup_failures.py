@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_clone_is_left_alone(tmp_path: Path, origin: Path) -
     found = MegatronStep().look(here)
     assert (
         found.verdict == "failed"
-        and "not a clone" in found.evidence
+        and "not the top of a git clone" in found.evidence
         and "Move the folder away" in found.remedy
     )
     assert MegatronStep().actions(here) == []

@@ -86,7 +86,8 @@ class TestMegatron:
     def test_a_folder_inside_another_repository_is_no_clone(self, tmp_path: Path) -> None:
         self.clone(tmp_path)
         answers = {"rev-parse": says(f"{tmp_path}\n{KNOWN}\n")}
-        assert "not a clone" in MegatronStep().look(site(tmp_path, FakePrograms(["git"], answers))).evidence
+        found = MegatronStep().look(site(tmp_path, FakePrograms(["git"], answers)))
+        assert "not the top of a git clone" in found.evidence
 
     def test_without_git(self, tmp_path: Path) -> None:
         assert MegatronStep().look(site(tmp_path, FakePrograms([], {}))).verdict == "failed"

@@ -56,7 +56,7 @@ class SetupScreen(StepsScreen):
             return True
         step = self.marked.name
         if action == "cancel":
-            return self._phase(step) == "running"
+            return self._phase(step) in ("running", "interrupted")  # what a killed job started may still run
         if action == "options":
             from tui.screens.setup_options import OPTIONS
 
