@@ -22,8 +22,6 @@ class HelpScreen(Dialog[None]):
 
     DEFAULT_CSS = """
     HelpScreen > #box { width: 78; max-width: 100%; max-height: 100%; padding: 0 1; }
-    HelpScreen .heading { color: $foreground 55%; }
-    HelpScreen .heading.-second { margin-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "close", key_display="esc", id="help.close", tooltip="Back to the screen"),
@@ -40,11 +38,14 @@ class HelpScreen(Dialog[None]):
             if binding.id and active.enabled:
                 row = binding.id.startswith("app."), binding.tooltip or binding.description
                 keys.setdefault(row, []).append(self.app.get_key_display(binding))
-        for everywhere in (False, True):
-            table = Table.grid(padding=(0, 2))
+        table = Table.grid(padding=(0, 2))
+        for everywhere, heading in ((False, "this screen"), (True, "every screen")):
+            table.add_row("", Text(heading, style="dim"))
             for (app_wide, words), names in keys.items():
                 if app_wide is everywhere:
-                    table.add_row(Text(" ".join(dict.fromkeys(names)), style="bold"), Text(words))
-            title = "on every screen" if everywhere else "on this screen"
-            yield Static(title, classes="heading -second" if everywhere else "heading")
-            yield Static(table)
+                    table.add_row(Text(_together(list(dict.fromkeys(names))), style="bold"), Text(words))
+        yield Static(table)
+
+
+def _together(keys: list[str]) -> str:
+    return " ".join(keys) if len(keys) <= 4 else f"{keys[0]} to {keys[-1]}"

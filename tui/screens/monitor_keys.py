@@ -30,8 +30,8 @@ class MonitorKeys(LivePanes):
         Binding("f", "filter", "filter", id="monitor.filter", show=False, tooltip="Show only one rank, or only warnings and errors"),
         Binding("c", "compare", "compare", id="monitor.compare", tooltip="Compare this run with another one"),
         Binding("a", "samples", "answers", id="monitor.samples", tooltip="Show how the answers to fixed prompts changed over the checkpoints"),
-        Binding("S", "stop", "stop", id="monitor.stop", tooltip="Stop the run: shows what that does, and asks"),
-        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop the run and start it again: shows the commands, and asks"),
+        Binding("S", "stop", "stop", id="monitor.stop", tooltip="Stop the run, after asking"),
+        Binding("R", "again", "again", show=False, id="monitor.again", tooltip="Stop the run and start it again, after asking"),
         Binding("space", "pause", "pause", show=False, id="monitor.pause", tooltip="Pause the view, or continue; nothing is lost meanwhile"),
         Binding("escape", "leave", "back", key_display="esc", id="monitor.leave", tooltip="End the crosshair, the search or the zoom", show=False),
     ]  # fmt: skip

@@ -96,7 +96,8 @@ class MonitorModel:
         """Whether there is, or will be, something to plot."""
         phase = self.diagnosis.phase
         may_begin = phase in ("starting", "running") or (phase == "unknown" and not self.diagnosis.advice)
-        return bool(self.curves.metrics()) or (may_begin and activity(self.record) != "serving")
+        has_curves = any(map(self.default_metric, ("loss", "speed")))
+        return has_curves or (may_begin and activity(self.record) != "serving")
 
     def headline(self, now: float) -> Headline:
         info, name = self.info, self.wanted.name if self.wanted else ""

@@ -26,17 +26,6 @@ class Limits:
     def span(self) -> float:
         return self.high - self.low
 
-    @property
-    def pieces(self) -> int:
-        """Steps between `low` and `high`."""
-        return round(self.span / self.step)
-
-    def even_rows(self, rows: int) -> int:
-        """The most of `rows` rows in which all ticks are a whole number of rows apart."""
-        if self.log or self.pieces >= rows:
-            return rows
-        return 1 + (rows - 1) // self.pieces * self.pieces
-
     def place(self, value: float) -> float:
         """Where `value` lies, 0 at `low` and 1 at `high`; NaN when it cannot be shown."""
         if self.log:
@@ -49,18 +38,17 @@ class Limits:
         """Values of the ticks, not exponents."""
         if self.log:
             return list(self.marks)
-        return [self.low + self.step * i for i in range(self.pieces + 1)]
+        return [self.low + self.step * i for i in range(math.floor(self.span / self.step + 1e-9) + 1)]
 
 
 def y_limits(
     low: float, high: float, previous: Limits | None, *, log: bool = False, rows: int = 13
 ) -> Limits:
-    """Limits around `low` … `high` for `rows` rows, with a tick at most every third row.
+    """Limits around `low` … `high` for `rows` rows, with ticks a whole number of rows apart, from `low` on.
 
     `previous` is kept while the data fit in it and fill 40 % of it, so that the axis does not jump.
     """
     most = max(rows // 3, 1)
-    least = max(most / 3, 1.0)
     if log:
         return log_limits(low, high, previous, most)
     if (
@@ -69,24 +57,23 @@ def y_limits(
         and previous.low <= low
         and high <= previous.high
         and high - low >= 0.4 * previous.span
-        and least <= previous.pieces <= most + 2
-        and previous.even_rows(rows) >= 0.75 * rows
     ):
         return previous
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-30):
         margin = abs(low) * 0.05 or 1.0
         low, high = low - margin, high + margin
     power = math.floor(math.log10((high - low) / most))
-    steps = [nice * 10.0 ** (power + more) for more in (-1, 0, 1) for nice in NICE[:-1]]
-    fitting = [step for step in steps if least <= (high - low) / step <= most + 1]
-    choices = [Limits(*_multiples(low, high, step), step) for step in fitting]
-    # The one that leaves the data most of the rows, as ticks stand a whole number of rows apart.
-    return max(choices, key=lambda limits: (limits.even_rows(rows) - 1) * (high - low) / limits.span)
+    steps = [nice * 10.0 ** (power + more) for more in (0, 1) for nice in NICE[:-1]]
+    fitting = [step for step in steps if max(most / 3, 0.5) <= (high - low) / step <= most]
+    choices = [_in_rows(low, high, step, rows) for step in fitting]
+    return min(choices, key=lambda limits: limits.span)  # the data fill most of it
 
 
-def _multiples(low: float, high: float, step: float) -> tuple[float, float]:
-    """The nearest multiples of `step` around `low` … `high`."""
-    return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+def _in_rows(low: float, high: float, step: float, rows: int) -> Limits:
+    """Limits from a multiple of `step` on, in which a step is as many whole rows as leave room for `high`."""
+    bottom = math.floor(low / step + 1e-9) * step
+    apart = max(math.floor((rows - 1) * step / (high - bottom) + 1e-9), 1)
+    return Limits(bottom, max(bottom + step * (rows - 1) / apart, high), step)
 
 
 def log_limits(low: float, high: float, previous: Limits | None, most: int) -> Limits:

@@ -164,15 +164,11 @@ class Plot(Panel):
         canvas = max(width - gutter, 4)
         x = self._picture.x
         lines = [trace for trace in drawn if len(trace.points) > 1]
-        cells = plot_drawing.draw(lines, x, y, canvas, y.even_rows(rows), ascii_only=self.ascii_only)
+        cells = plot_drawing.draw(lines, x, y, canvas, rows, ascii_only=self.ascii_only)
         marks += [Mark("value", *trace.points[0]) for trace in drawn if len(trace.points) == 1]
         plot_drawing.overlay(cells, marks, self.view.crosshair, x, y, ascii_only=self.ascii_only)
-        blank: list[list[Span]] = [[] for _ in range(rows - len(cells))]
-        return [
-            *blank,
-            *plot_drawing.with_y_axis(cells, labels, y, gutter),
-            plot_drawing.x_axis(x, self._x_labels(x), gutter, canvas),
-        ]
+        body = plot_drawing.with_y_axis(cells, labels, y, gutter)
+        return [*body, plot_drawing.x_axis(x, self._x_labels(x), gutter, canvas)]
 
     def _x_labels(self, x: Limits) -> list[str]:
         inner = axes.inner_ticks(x)

@@ -73,7 +73,7 @@ def arranged(head: Headline, width: int, now: float, dots: str) -> list[Span]:
     def room() -> int:
         return width - width_of([pieces[i] for i in keep if pieces[i][0]]) - len(GAP) * len(keep) - 1
 
-    while order and room() < min(cell_len(head.name) + 1, max(width // 4, 12)):
+    while order and room() < min(cell_len(head.name) + 1, max(width // 3, 12)):
         keep.remove(order.pop(0))
     shown = [pieces[i] for i in keep if pieces[i][0]]
     left: list[Span] = [(_clipped(head.name, max(room(), 4), dots), "title")]
