@@ -6,6 +6,7 @@ megatron/training/{training,checkpointing,initialize,utils}.py of v1.0 … main.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -232,24 +233,28 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
 
 
 class Rule(NamedTuple):
-    """Reads one kind of line."""
+    """Reads one kind of line. Its expression is compiled when a line first holds its words: most logs need few."""
 
     words: str
-    pattern: re.Pattern[str]
+    expression: str
     make: Make
 
+    def match(self, text: str) -> Match | None:
+        return _compiled(self.expression).search(text)
+
     def read(self, text: str, line: int, rank: int | None) -> Event | None:
-        match = self.pattern.search(text)
+        match = self.match(text)
         return self.make(match, line, rank) if match else None
 
 
-RULES = tuple(Rule(words, re.compile(pattern), make) for words, pattern, make in _TABLE)
+_compiled = functools.cache(re.compile)
+RULES = tuple(Rule(*row) for row in _TABLE)
 ARGUMENT = re.compile(r"^ {1,2}(?P<name>[A-Za-z_]\w*) (?:\.+ ?|  ?)(?P<value>.*)$")
 
 
 def find_rule(text: str) -> Rule | None:
     """The rule that reads a clean line without its launcher prefix, if one does."""
-    return next((rule for rule in RULES if rule.words in text and rule.pattern.search(text)), None)
+    return next((rule for rule in RULES if rule.words in text and rule.match(text)), None)
 
 
 def read_plain(text: str, line: int, rank: int | None) -> Event | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 from backends.megatron.events import Timers
 from backends.megatron.lines import decode, prefix_form, strip_prefixes
@@ -19,8 +19,11 @@ NAME = re.compile(r"^\s{2,}(?P<name>[\w/\-.]+):\s*$")
 RANK = re.compile(r"^\s{2,}rank +\d+: (?P<value>\d+(?:\.\d+)?)\s*$")
 LINE = re.compile(r"^\s*time \(ms\) \|(?P<fields>.*)$")
 FIELD = re.compile(r" ?([^:|]+): (\d+(?:\.\d+)?) ?")
+LINE_FIELD = re.compile(rf"\|{FIELD.pattern}")
+PLAIN_NUMBER = rb"((?:0|[1-9]\d{0,14})(?:\.\d{1,15})?)"  # as JSON has it
 NUMBERS = b"0123456789. "  # by which texts of one form differ
 FORMS_KEPT = 100
+FEW = 8  # texts that are not worth an expression of their own
 
 
 class TimerReader:
@@ -88,14 +91,21 @@ def _fields(text: str) -> dict[str, tuple[float, float]]:
     return {field[1].strip(): (float(field[2]), float(field[2])) for field in fields if field}
 
 
+class TimerTable(NamedTuple):
+    """Timers of one form. `columns`: for each name the minima, then the maxima, ms, as texts that JSON knows too."""
+
+    names: list[str]
+    columns: list[Sequence[bytes]]
+
+
 class TimerTexts(Sequence[Mapping[str, tuple[float, float]]]):
     """Timers as they stand in the log, read when asked for: nobody looks at all of a million. Empty where none is valid."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        self._texts = texts
+        self.texts = texts
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self.texts)
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, tuple[float, float]]: ...
@@ -103,9 +113,19 @@ class TimerTexts(Sequence[Mapping[str, tuple[float, float]]]):
     def __getitem__(self, index: slice) -> TimerTexts: ...
     def __getitem__(self, index: int | slice) -> Mapping[str, tuple[float, float]] | TimerTexts:
         if isinstance(index, slice):
-            return TimerTexts(self._texts[index])
-        found = _read_text(self._texts[index])
+            return TimerTexts(self.texts[index])
+        found = _read_text(self.texts[index])
         return found.values[0] if found else {}
+
+    def table(self) -> TimerTable | None:
+        """All of them, when they differ in numbers and in times before the lines only; else None."""
+        if len(self.texts) < FEW or (form := _form_of(self.texts[0])) is None:
+            return None
+        expression, names, groups = form
+        parts, width = expression.split(b"".join(self.texts)), expression.groups + 1
+        if len(parts) != width * len(self.texts) + 1 or any(parts[::width]):
+            return None
+        return TimerTable(names, [parts[group::width] for group in groups])
 
 
 class TimerForms:
@@ -146,6 +166,41 @@ class TimerForms:
         if prefix is None:
             return fitting
         return [fits and prefix.match(text) is not None for fits, text in zip(fitting, texts, strict=True)]
+
+
+def _form_of(text: bytes) -> tuple[re.Pattern[bytes], list[str], list[int]] | None:
+    """An expression for texts like `text`, the names of their timers, and the groups of each one's minimum and maximum.
+
+    None for timers by rank, and where a name comes twice.
+    """
+    parts, names, groups, count = list[bytes](), list[str](), list[int](), 0
+    for raw in text.splitlines():
+        line, at = strip_prefixes(decode(raw))[0], 0
+        fields = _matches(line)
+        if fields is None or not raw.isascii() or not raw.endswith(line.encode()):
+            return None
+        parts.append(prefix_form(raw[: len(raw) - len(line)]))
+        for field in fields:
+            names.append(field[1].strip() if field.re is LINE_FIELD else field[1].rstrip(" ."))
+            for group in range(2, 1 + len(field.groups())):
+                parts += [re.escape(line[at : field.start(group)].encode()), PLAIN_NUMBER]
+                at, count = field.end(group), count + 1
+            groups += [count - (field.re is PAIR), count]
+        parts += [re.escape(line[at:].encode()), b"\n"]
+    if not names or len(set(names)) != len(names):
+        return None
+    return re.compile(b"".join(parts)), names, groups
+
+
+def _matches(line: str) -> list[re.Match[str]] | None:
+    """The timers of one line, each with its name and one or two numbers; None when it holds anything else."""
+    if HEADER.match(line):
+        return []
+    if match := PAIR.match(line) or SINGLE.match(line):
+        return [match]
+    fields = list(LINE_FIELD.finditer(line)) if LINE.match(line) else []
+    whole = "".join([field[0] for field in fields])
+    return fields if whole and line.endswith(whole) and line.index("|") == len(line) - len(whole) else None
 
 
 def _read_text(text: bytes) -> Timers | None:

@@ -235,3 +235,24 @@ def test_numbers_that_json_does_not_know_are_written_as_it_does(odd: str) -> Non
         events = parse(data)
         assert [json.loads(line) for line in json_lines(events)] == json.loads(json.dumps(in_order(events)))
         assert as_set(events) == as_set(parse_line_by_line(data))
+
+
+@pytest.mark.parametrize("prefix", ["", "[Mon Nov 30 03:29:{:02d} 2026][1,3]<stdout>: "])
+@pytest.mark.parametrize(
+    "timers",
+    [
+        "(min, max) time across ranks (ms):\n    layer-2 ....: ({0}.5, {0}.75)\n    optimizer ....: (7, 8.0)",
+        "max time across ranks (ms):\n    forward ....: {0}.50",
+        "times across ranks (ms):\n  forward:\n     rank  0: 12.34\n     rank  1: {0}.34",
+        "time (ms) | forward: {0} | x-1: 0.50 | 100%: 2.0",
+        "time (ms) | forward: {0} | forward: 9.5",
+        "time (ms) | forward: 00{0} | other: 123456789012345678.0",
+    ],
+)
+def test_json_lines_of_timers_are_the_objects_of_the_timers(timers: str, prefix: str) -> None:
+    parts = [iteration_line(i) + timers.format(i) + "\n" for i in range(1, 60)]
+    lines = [prefix.format(i % 60) + line for i, line in enumerate("".join(parts).splitlines(keepends=True))]
+    events = parse("".join(lines))
+    found = [json.loads(line) for line in json_lines(events)]
+    assert found == json.loads(json.dumps(in_order(events)))
+    assert [row["event"] for row in found] == ["iteration", "timers"] * 59

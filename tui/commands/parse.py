@@ -51,7 +51,7 @@ def log_chunks(name: str) -> Iterator[bytes]:
 def _print(events: list[Event], as_json: bool) -> bool:
     """Whether there was anything to print."""
     if as_json:
-        sys.stdout.write(b"".join([line + b"\n" for line in json_lines(events)]).decode())
+        sys.stdout.buffer.write(b"".join([line + b"\n" for line in json_lines(events)]))
     else:
         sys.stdout.writelines(f"{_readable(row)}\n" for row in in_order(events))
     sys.stdout.flush()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from backends.files import existing
 from backends.megatron.summary import read_record, summary
-from backends.runs.catalog import RunInfo, describe, find_log
 from backends.text import clean_line
 from backends.ticks import duration
 from backends.workspace import Workspace
 from tui.commands.options import ATTENTION, CHECK, json_option
 from tui.commands.parse import log_chunks
+
+if TYPE_CHECKING:
+    from backends.runs.catalog import RunInfo
 
 WIDTH = 34  # cells of the names
 RANKS_SHOWN = 4
@@ -27,12 +30,26 @@ RANKS_SHOWN = 4
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) -> int:
     """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
-    log, run = (name, None) if name == "-" else find_log(workspace, name)
-    found = summary(read_record(log_chunks(str(log)), curves=False))
-    if run is not None:
-        found = of_run(found, describe(run))
+    log, info = (name, None) if name is not None and _is_log(name) else _log_of_run(workspace, name)
+    found = summary(read_record(log_chunks(log), curves=False))
+    if info is not None:
+        found = of_run(found, info)
     click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
     return ATTENTION if check and found["attention"] else 0
+
+
+def _is_log(name: str) -> bool:
+    return name == "-" or ((path := existing(name)) is not None and not path.is_dir())
+
+
+def _log_of_run(workspace: Workspace, name: str | None) -> tuple[str, RunInfo | None]:
+    from backends.runs.catalog import (
+        describe,
+        find_log,
+    )  # a third of the start-up time, which a log does without
+
+    log, run = find_log(workspace, name)
+    return str(log), describe(run) if run is not None else None
 
 
 def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
