@@ -321,15 +321,12 @@ async def test_lines_that_come_later_are_seen(tmp_path: Path, monkeypatch: pytes
     app = MonitorApp(tmp_path, path)
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot)
-        model = app.monitor.model
-        assert model is not None
-        model.news = None
         with path.open("a") as file:
             file.write(
                 " iteration        1/     100 | elapsed time per iteration (ms): 48.5 | lm loss: 5.123456E+00 |\n"
             )
-        await read(pilot)
-        assert "5.123" in app.text() and "iteration 1 / 100" in app.text()
+        # The first line of an unknown form is held back for a second: it may go on in the next one.
+        await settled(pilot, lambda: "5.123" in app.text() and "iteration 1 / 100" in app.text())
 
 
 async def test_space_holds_the_picture_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
