@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -69,10 +69,23 @@ def mib_words(mib: float) -> str:
     return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
 
 
-def size_words(size: int) -> str:
-    """Bytes with three digits: "81.2 GB"."""
-    for scale, unit in BYTES:
+def rounded(seconds: float) -> str:
+    """A time that is left, to the minute: a countdown of seconds would be redrawn every second and says no more."""
+    return "under a minute" if seconds < 60 else duration(seconds // 60 * 60).removesuffix(" 0 s")
+
+
+def size_words(size: float) -> str:
+    """Bytes with three digits: "81.2 GiB". Memory, disks and rates are counted in powers of 1024 everywhere."""
+    for scale, unit in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= scale:
             value = size / scale
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    return f"{size} B"
+            return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{size:.0f} B"
+
+
+def count_words(count: float) -> str:
+    """Parameters, tokens: "6.44 B", "354.9 M", "1,024"."""
+    for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if count >= scale:
+            return f"{count / scale:,.2f} {unit}"
+    return f"{count:,.0f}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from backends.ticks import duration, number
+from backends.ticks import number, rounded
 
 if TYPE_CHECKING:
     from backends.runs.catalog import RunInfo
@@ -45,10 +45,7 @@ def left(seen: SeenRun) -> str:
     if each is None or info.iteration is None or not info.train_iters:
         return ""
     seconds = (info.train_iters - info.iteration) * each / 1000
-    # To the minute: a countdown of seconds would be written again each second and says no more.
-    return (
-        "under a minute left" if seconds < 60 else f"{duration(seconds // 60 * 60).removesuffix(' 0 s')} left"
-    )
+    return f"{rounded(seconds)} left"
 
 
 def when(info: RunInfo, today: datetime) -> str:

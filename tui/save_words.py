@@ -17,20 +17,19 @@ def written_words(checkpoint: Checkpoint, form: str = "%m-%d %H:%M") -> str:
     return time.strftime(form, time.localtime(checkpoint.modified)) if checkpoint.modified else ""
 
 
-def forecast_words(coming: SaveForecast) -> list[str]:
-    """The next save and the disk, a sentence each; nothing of what is not known."""
-    words: list[str] = []
+def forecast_words(coming: SaveForecast) -> list[tuple[str, bool]]:
+    """The next save and the room on the disk, each a sentence and whether it warns; nothing of what is not known."""
+    words: list[tuple[str, bool]] = []
     if coming.next_iteration is not None:
         when = f" in {duration(coming.seconds_until)}" if coming.seconds_until is not None else ""
         takes = f", which takes {coming.seconds:.1f} s" if coming.seconds is not None else ""
-        words.append(f"next save at iteration {coming.next_iteration:,}{when}{takes}")
+        words.append((f"next save at iteration {coming.next_iteration:,}{when}{takes}", False))
     if coming.free is not None and coming.size:
         room = f"{size_words(coming.free)} free: room for {coming.fits:,} more of {size_words(coming.size)}"
-        if coming.remaining:
-            room += f", {coming.remaining:,} to come"
-        if coming.remaining and coming.next_fits is False:
-            room += ": THE NEXT ONE DOES NOT FIT"
-        elif coming.all_fit is False:
-            room += ": not all of them fit; prune in time"
-        words.append(room)
+        room += f", {coming.remaining:,} to come" if coming.remaining else ""
+        full, short = bool(coming.remaining) and coming.next_fits is False, coming.all_fit is False
+        then = (
+            ": THE NEXT ONE DOES NOT FIT" if full else ": not all of them fit; prune in time" if short else ""
+        )
+        words.append((room + then, full or short))
     return words

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from backends.errors import UserError
+from backends.ticks import size_words
 
 KEYS = ("prompt", "text")
 SIZE_LIMIT = 256 * 2**20  # bytes
@@ -54,7 +55,9 @@ def read_text(path: Path) -> str:
     """Raises UserError for a file that cannot be read, or that is too large."""
     try:
         if path.stat().st_size > SIZE_LIMIT:
-            raise UserError(f"{path} is larger than {SIZE_LIMIT >> 20} MB.", "Take a sample of it.", status=2)
+            raise UserError(
+                f"{path} is larger than {size_words(SIZE_LIMIT)}.", "Take a sample of it.", status=2
+            )
         return path.read_bytes().decode(errors="replace")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.", "Check the path.", status=2) from None

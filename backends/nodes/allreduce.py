@@ -187,6 +187,7 @@ def judge(result: Result, *, gpus: bool) -> Finding:
 
 
 def _speed(bus: float) -> str:
+    """In units of 1000, as nccl-tests and the makers of links count."""
     return f"{bus / 1e9:.1f} GB/s" if bus >= 1e8 else f"{bus / 1e6:.1f} MB/s"
 
 

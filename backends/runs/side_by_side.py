@@ -114,7 +114,7 @@ def plain(value: str) -> str:
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """What it came to, by names that also head the columns of a table. Times in s, memory in MB as Megatron prints it."""
+    """What it came to, by names that also head the columns of a table. Times in s, memory in MiB, which Megatron-LM prints as MB."""
     with record.lock:
         lowest = [curve.lows[0] for curve in record.curves(LOSS, buckets=1) if curve.lows]
         return {
@@ -129,7 +129,7 @@ def figures(record: Record) -> dict[str, Figure]:
             "iteration (ms)": record.iteration_ms,
             "tokens/s": record.tokens_per_second,
             "TFLOP/s/GPU": _number(record.last.get(THROUGHPUT)),
-            "memory (MB)": _most_memory(record),
+            "memory (MiB)": _most_memory(record),
             "parameters": _number(record.parameter_count),
             "attempts": len(record.segments),
             "errors": len(record.all_errors()),
@@ -147,7 +147,7 @@ def _number(value: object) -> float | None:
 
 
 def _most_memory(record: Record) -> float | None:
-    """MB that the rank which needed most had allocated at once."""
+    """MiB that the rank which needed most had allocated at once."""
     peaks = [event.values.get("max allocated") for event in record.memory.values()]
     return max((float(peak) for peak in peaks if peak is not None), default=None)
 

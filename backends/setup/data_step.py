@@ -13,6 +13,7 @@ from backends.megatron.indexed_dataset import IndexedDataset, read_indexed_datas
 from backends.models.presets import find
 from backends.setup.jsonl import SAMPLE, Corpus, check_corpus
 from backends.setup.step import Action, Finding, Site, StepFindings
+from backends.ticks import GIB, size_words
 
 REDPAJAMA = "https://data.together.xyz/redpajama-data-1T/v1.0.0"
 CORPUS_URL = f"{REDPAJAMA}/arxiv/arxiv_024de5df-1b7f-447c-8c3a-51407d8d6732.jsonl"
@@ -57,7 +58,7 @@ class DataStep(StepFindings):
         number = found.estimated_documents or 0
         documents = f"{number:,} documents" if found.whole else f"about {number:,} documents"
         return self.pending(
-            f"{corpus.name} · {documents} · {found.size / 1e9:.2f} GB",
+            f"{corpus.name} · {documents} · {size_words(found.size)}",
             f"Next: {todo}.",
             (*corpus_words(found), *downloading(site)),
         )
@@ -79,7 +80,7 @@ class DataStep(StepFindings):
         if not corpus.is_file():
             if own_corpus(site) is not None:
                 raise UserError(f"There is no file {corpus}.", "Check the path of the corpus.")
-            weight = "The sample is about 1 GB. A broken download goes on where it ended."
+            weight = "The sample is about 1 GiB. A broken download goes on where it ended."
             title = "download the RedPajama sample"
             actions.append(fetch(title, CORPUS_URL, corpus, folder, CORPUS_CHECKSUMS, weight))
         for name, checksum in VOCABULARY.items():
@@ -165,7 +166,7 @@ def downloading(site: Site) -> tuple[str, ...]:
     parts = [corpus_path(site).with_name(corpus_path(site).name + ".part")]
     parts += [vocabulary_folder(site) / f"{name}.part" for name in VOCABULARY]
     return tuple(
-        f"{part.name}: {part.stat().st_size / 1e6:,.0f} MB have arrived; the download goes on from there"
+        f"{part.name}: {size_words(part.stat().st_size)} have arrived; the download goes on from there"
         for part in parts
         if part.is_file()
     )
@@ -182,9 +183,8 @@ def preprocessing(site: Site, corpus: Path, prefix: Path) -> list[Action]:
     if found is not None and (refusal := unusable(corpus, found)):
         raise refusal
     documents = (found.estimated_documents or 0) if found else 0
-    weight = (
-        "Preprocessing takes minutes for each GB, on all cores." if not found or found.size >= 1e8 else ""
-    )
+    small = found is not None and found.size < GIB // 10
+    weight = "" if small else "Preprocessing takes minutes for each GiB, on all cores."
     tokenize = preprocess_command(site, corpus, folder / f"{corpus.stem}.part", key)
     whole = (sys.executable, "-m", "backends.setup.whole", str(part))
     return [

@@ -2,7 +2,7 @@
 
 What has arrived lies in DEST.part; a second start goes on where the first ended, if the server can. A proxy from the
 environment is honoured. CHECKSUM is a SHA-256, or the address of a list as `sha256sum` writes it. Progress goes to
-standard output, one line a second: `downloaded N of M bytes, R MB/s`.
+standard output, one line a second: `downloaded N of M bytes, R MiB/s`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 from backends.errors import UserError
 from backends.files import read_json, write_atomic
 from backends.text import clean_line
+from backends.ticks import MIB, size_words
 
 if TYPE_CHECKING:
     import httpx
@@ -132,7 +133,7 @@ def refuse_without_room(part: Path, total: int | None, done: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if total is not None and total - done > free:
         raise UserError(
-            f"Not enough room in {part.parent}: {(total - done) / 1e6:,.0f} MB are to come, {free / 1e6:,.0f} MB are free.",
+            f"Not enough room in {part.parent}: {size_words(total - done)} are to come, {size_words(free)} are free.",
             "Make room, then try again: it goes on.",
         )
 
@@ -145,8 +146,8 @@ def _copy(reply: httpx.Response, file: BinaryIO, done: int, total: int | None, o
         now = time.monotonic()
         if now - told >= 1 or done == total:
             told = now
-            rate = (done - first) / max(now - began, 1e-6) / 1e6
-            print(f"downloaded {done} of {total or '?'} bytes, {rate:.1f} MB/s", file=out, flush=True)
+            rate = (done - first) / max(now - began, 1e-6) / MIB
+            print(f"downloaded {done} of {total or '?'} bytes, {rate:.1f} MiB/s", file=out, flush=True)
 
 
 def size(path: Path) -> int:

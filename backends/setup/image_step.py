@@ -13,9 +13,9 @@ from backends.resources import resource_folder
 from backends.setup.definition_lint import lint
 from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site, StepFindings
 from backends.setup.versions import read_mpi_version
+from backends.ticks import GIB, size_words
 
-GB = 10**9
-UNPACKED = 40 * GB  # of NVIDIA's PyTorch image, while it is built
+UNPACKED = 40 * GIB  # of NVIDIA's PyTorch image, while it is built
 OWN = ("pytorch.def", "cpu.def")
 TEMPORARY = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "TMPDIR")
 
@@ -37,7 +37,7 @@ class ImageStep(StepFindings):
             return self.failed(f"{image} is not an image: {why}", "Move it away and build it again.")
         stat = image.stat()
         built = time.strftime("%Y-%m-%d", time.localtime(stat.st_mtime))
-        return self.ok(f"{image} · {stat.st_size / GB:.1f} GB · built {built}")
+        return self.ok(f"{image} · {size_words(stat.st_size)} · built {built}")
 
     def _not_built(self, site: Site) -> Finding:
         missing = [
@@ -67,10 +67,12 @@ class ImageStep(StepFindings):
         except OSError as error:
             remedy = "Set APPTAINER_TMPDIR to a folder with room for the unpacked image."
             return self.warning(f"{folder}, where it is built: {error.strerror}.", remedy)
-        room = f"{folder}, where it is unpacked, has {free / GB:,.0f} GB free"
+        room = f"{folder}, where it is unpacked, has {size_words(free)} free"
         if free < UNPACKED and "bootstrap: docker" in _content(definition(site)).lower():
             evidence = f"{site.image} is not built yet, and {room}."
-            remedy = f"It takes about {UNPACKED // GB} GB: set APPTAINER_TMPDIR to a folder with more room."
+            remedy = (
+                f"It takes about {size_words(UNPACKED)}: set APPTAINER_TMPDIR to a folder with more room."
+            )
             return self.warning(evidence, remedy)
         return self.pending(
             f"{site.image} is not built yet.",
@@ -101,7 +103,7 @@ def build_action(site: Site) -> Action:
         raise UserError(f"There is no definition {file}.", f"Name a file, or one of ours: {', '.join(OWN)}.")
     build += [*build_arguments(site), str(part), str(file)]
     weight = (
-        "Building takes from a minute (cpu.def) to an hour (pytorch.def) and up to 60 GB of disk meanwhile."
+        "Building takes from a minute (cpu.def) to an hour (pytorch.def) and up to 60 GiB of disk meanwhile."
     )
     return Action("build the image", tuple(build), site.image.parent, weight=weight)
 

@@ -84,7 +84,7 @@ class MegatronStep(StepFindings):
         if not folder.is_dir():
             raise UserError(f"{folder} is not there yet.", "Do the step workspace first.")
         clone_it = ("git", "clone", "--progress", "--branch", branch, "--", repository(site), part.name)
-        weight = "The repository is about 0.5 GB. An interrupted clone starts anew."
+        weight = "The repository is about 0.5 GiB. An interrupted clone starts anew."
         actions = [
             Action(f"clone {branch}", clone_it, folder, weight=weight),
             Action("put it in place", ("mv", "-n", "-T", part.name, clone.name), folder),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from backends.ticks import size_words
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -20,7 +22,7 @@ GIT = re.compile(
 )
 GIT_RATE = re.compile(r"\| ([\d.]+ [KMG]?i?B/s)")
 DOCUMENTS = re.compile(r"^Processed (\d+) documents \(([\d.]+) docs/s, ([\d.]+) MB/s\)\.")
-DOWNLOAD = re.compile(r"^downloaded (\d+) of (\d+|\?) bytes, ([\d.]+) MB/s")
+DOWNLOAD = re.compile(r"^downloaded (\d+) of (\d+|\?) bytes, ([\d.]+) MiB/s")
 CHECKED = re.compile(r"^checked (\d+) of (\d+) bytes, (\d+) documents")
 MMDEBSTRAP = re.compile(r"^I: (.+)")  # what cpu.def's image is made with, in its %setup
 # Milestones of `singularity build` in order; the longest silence follows the last but one.
@@ -49,12 +51,12 @@ def read_progress(line: str, documents: int | None = None) -> Progress | None:
         done = int(match[1])
         share = min(1.0, done / documents) if documents else None
         return Progress(
-            f"{done:,} documents", share, f"{float(match[2]):.0f} documents/s, {float(match[3]):.1f} MB/s"
+            f"{done:,} documents", share, f"{float(match[2]):.0f} documents/s, {float(match[3]):.1f} MiB/s"
         )
     if match := DOWNLOAD.match(line):
         done, total = int(match[1]), None if match[2] == "?" else int(match[2])
-        text = f"{done / 1e6:,.0f} MB" + (f" of {total / 1e6:,.0f} MB" if total else "")
-        return Progress(text, done / total if total else None, f"{match[3]} MB/s")
+        text = size_words(done) + (f" of {size_words(total)}" if total else "")
+        return Progress(text, done / total if total else None, f"{match[3]} MiB/s")
     if match := CHECKED.match(line):
         return Progress(f"{int(match[3]):,} documents read", int(match[1]) / max(int(match[2]), 1))
     if match := MMDEBSTRAP.match(line):

@@ -15,11 +15,11 @@ from backends.models.configuration import read_configuration
 from backends.models.estimate import estimate
 from backends.models.presets import find
 from backends.setup.step import Action, Finding, Site, StepFindings
+from backends.ticks import GIB, size_words
 
-GB = 10**9
 RECIPE, RECIPE_GPUS = "gpt3-7b", 8
 SAVES = 2  # checkpoints that a run needs room for: the newest, and the next while it is written
-IMAGE_AND_BUILD = 60 * GB  # the built image (about 20 GB) and its unpacked tree while building
+IMAGE_AND_BUILD = 60 * GIB  # the built image (about 20 GiB) and its unpacked tree while building
 SHARED_FILESYSTEMS = {
     "nfs",
     "nfs4",
@@ -51,9 +51,9 @@ class WorkspaceStep(StepFindings):
         mount, quota = mount_of(outputs), tightest_quota(outputs, site.programs)
         free = shutil.disk_usage(outputs).free
         kind = mount.filesystem if mount else None
-        evidence = f"{free / GB:,.0f} GB free, {kind or 'unknown file system'}"
+        evidence = f"{size_words(free)} free, {kind or 'unknown file system'}"
         if quota is not None:
-            evidence += f", {quota.used / GB:,.0f} of {quota.limit / GB:,.0f} GB that {quota.whose} may use"
+            evidence += f", {size_words(quota.used)} of {size_words(quota.limit)} that {quota.whose} may use"
             free = min(free, quota.left)
         several = site.choices.nodes > 1 or bool(site.settings.mpi.hostfile)
         if several and kind not in SHARED_FILESYSTEMS:
@@ -66,11 +66,11 @@ class WorkspaceStep(StepFindings):
     def _with_room(self, site: Site, evidence: str, free: int) -> Finding:
         """Whether `free` bytes are enough for the image and for the checkpoints of a run."""
         if not site.image.exists() and free < IMAGE_AND_BUILD:
-            evidence = f"{evidence}; building the image takes about {IMAGE_AND_BUILD // GB} GB"
+            evidence = f"{evidence}; building the image takes about {size_words(IMAGE_AND_BUILD)}"
             return self.warning(evidence, "Make room, or set APPTAINER_TMPDIR to a larger disk.")
         recipe = find(RECIPE)
         size = estimate(read_configuration(recipe.arguments, RECIPE_GPUS)).training.checkpoint_bytes
-        words = f"a checkpoint of {recipe.name} takes {size / GB:,.0f} GB: room for {free // size or 'none'}"
+        words = f"a checkpoint of {recipe.name} takes {size_words(size)}: room for {free // size or 'none'}"
         if free < SAVES * size:
             remedy = "Runs of it need more: make room, or have them save elsewhere (--save BASE)."
             return self.warning(f"{evidence}; {words}", remedy)

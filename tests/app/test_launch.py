@@ -13,7 +13,7 @@ from fake_runs import listing
 from idx_files import write_dataset
 from textual.pilot import Pilot
 from textual.widgets import Input, Static, TextArea
-from waiting import until_seen
+from waiting import at_rest, until_seen
 
 from backends.errors import UserError
 from backends.launch import preview
@@ -25,6 +25,7 @@ from backends.models.presets import find
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
 from backends.telemetry.readings import GpuProcess, GpuReading
+from backends.ticks import count_words
 from backends.workspace import Workspace
 from tui.app import MdkApp, Opening
 from tui.appearance import Appearance
@@ -83,6 +84,7 @@ async def settled(pilot: Pilot[Any]) -> None:
     """Until what the choices mean has been worked out, with the GPUs."""
     screen = pilot.app.screen_stack[0] if not isinstance(pilot.app.screen, LaunchScreen) else pilot.app.screen
     assert isinstance(screen, LaunchScreen)
+    await at_rest(pilot)  # what was typed has taken the answer before it away
     await until_seen(pilot, lambda: screen._answer is not None, "the preview")
 
 
@@ -307,12 +309,7 @@ def test_a_preview_is_quick(workspace: Workspace) -> None:
 
 
 def test_words() -> None:
-    assert [launch_words.many(n) for n in (6436659200, 1_024, 2.1e12, 5e6)] == [
-        "6.44 B",
-        "1,024",
-        "2.10 T",
-        "5.00 M",
-    ]
+    assert [*map(count_words, (6436659200, 1_024, 2.1e12, 5e6))] == ["6.44 B", "1,024", "2.10 T", "5.00 M"]
     assert launch_words.effect_text(None, "-") == ""
 
 

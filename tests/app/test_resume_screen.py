@@ -145,7 +145,7 @@ def test_rows_are_newest_first_and_say_what_is_whole() -> None:
     assert "branch of 2024-11-28/03-12-00" in texts[0] and "gpt3-7b [/x]" in texts[0]
     assert "50,000" in texts[4] and "is cut off" in texts[4]
     assert (
-        "40,000" in texts[5] and "newest" in texts[5] and "loss 2.913" in texts[5] and "81.2 GB" in texts[5]
+        "40,000" in texts[5] and "newest" in texts[5] and "loss 2.913" in texts[5] and "75.6 GiB" in texts[5]
     )
     assert texts[-1].strip() == "and 2 earlier: x"
     assert len(resume_view.rows(LINEAGES, UNICODE, everything=True)) == len(texts) + 1
@@ -153,17 +153,17 @@ def test_rows_are_newest_first_and_say_what_is_whole() -> None:
 
 def test_the_disk_is_told_in_words() -> None:
     assert forecast_words(LINEAGES[1].forecast or SaveForecast(None, None, None, None, None, None)) == [
-        "next save at iteration 60,000 in 2 h 0 m, which takes 12.0 s",
-        "200 GB free: room for 2 more of 81.2 GB, 45 to come: not all of them fit; prune in time",
+        ("next save at iteration 60,000 in 2 h 0 m, which takes 12.0 s", False),
+        ("186 GiB free: room for 2 more of 75.6 GiB, 45 to come: not all of them fit; prune in time", True),
     ]
     full = SaveForecast(10, None, None, 10**9, 10**8, 3)
-    assert "THE NEXT ONE DOES NOT FIT" in forecast_words(full)[1]
+    assert "THE NEXT ONE DOES NOT FIT" in forecast_words(full)[1][0]
     assert forecast_words(SaveForecast(None, None, None, None, None, None)) == []
-    assert [size_words(size) for size in (999, 1500, 99_000_000, 480_000_000_000)] == [
+    assert [size_words(size) for size in (999, 1536, 99 << 20, 480 << 30)] == [
         "999 B",
-        "1.5 kB",
-        "99 MB",
-        "480 GB",
+        "1.5 KiB",
+        "99 MiB",
+        "480 GiB",
     ]
 
 

@@ -445,7 +445,7 @@ def pictured(look: Appearance) -> MdkApp:
     )
     folder.state_file.write_text(json.dumps(state.as_json()))
     folder.log.write_text(
-        "# download the RedPajama sample\ndownloaded 410000000 of 1000000000 bytes, 212.0 MB/s\n"
+        "# download the RedPajama sample\ndownloaded 410000000 of 1000000000 bytes, 212.0 MiB/s\n"
     )
     return application(Path("mdk"), made, look=look)
 

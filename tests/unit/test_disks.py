@@ -14,7 +14,7 @@ from fake_setup import FakePrograms, fake_site, says
 from backends import disks
 from backends.disks import Mount, Quota, mount_of, read_quotas, room, tightest_quota
 from backends.setup import workspace_step
-from backends.setup.workspace_step import GB, WorkspaceStep
+from backends.setup.workspace_step import WorkspaceStep
 from backends.workspace import Workspace
 
 KIB, GIB = 2**10, 2**30
@@ -97,18 +97,18 @@ def test_the_workspace_step_holds_the_quota_against_what_a_run_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(workspace_step.shutil, "disk_usage", lambda folder: usage._replace(free=9000 * GB))
+    monkeypatch.setattr(workspace_step.shutil, "disk_usage", lambda folder: usage._replace(free=9000 * GIB))
     Workspace(tmp_path).outputs.mkdir()
     site = fake_site(tmp_path, FakePrograms(["quota"], {"quota": says(QUOTA)}))
     found = WorkspaceStep().look(site)
-    assert found.verdict == "warning" and "1 of 2 GB that user alice may use" in found.evidence
-    assert "building the image takes about 60 GB" in found.evidence
+    assert found.verdict == "warning" and "1 GiB of 2 GiB that user alice may use" in found.evidence
+    assert "building the image takes about 60 GiB" in found.evidence
     site.image.parent.mkdir(parents=True)
     site.image.touch()
     found = WorkspaceStep().look(site)
     assert found.verdict == "warning" and "room for none" in found.evidence and "--save" in found.remedy
     found = WorkspaceStep().look(replace(site, programs=FakePrograms()))
-    assert found.verdict == "ok" and "room for 99" in found.details[0]
+    assert found.verdict == "ok" and "room for 107" in found.details[0]
 
 
 def test_a_quota_that_only_shows_on_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_nodes_that_are_alike_are_well() -> None:
     assert verdict.finding.verdict == "ok"
     assert verdict.finding.evidence == (
         "8 × NVIDIA H100 80GB HBM3, 80 GiB · driver 550.54 · same image (size and 16 samples) · Open MPI 5.0.5 · "
-        "same folders · 1 × InfiniBand, eth0 10.0.0.1 · 1 TB free"
+        "same folders · 1 × InfiniBand, eth0 10.0.0.1 · 931 GiB free"
     )
     assert verdict.as_json()["remedy"] is None and len(verdict.as_json()["checks"]) == 9
 
@@ -85,7 +85,7 @@ OTHER_GPU = dataclasses.replace(H100, name="NVIDIA A100-SXM4-80GB")
 @pytest.mark.parametrize(
     ("changes", "check", "verdict", "words"),
     [
-        ({"image": ImageSample(18_000_000_000, "abc")}, "image", "failed", "18 GB instead of 19.2 GB"),
+        ({"image": ImageSample(18_000_000_000, "abc")}, "image", "failed", "16.8 GiB instead of 17.9 GiB"),
         ({"image": ImageSample(19_200_000_000, "xyz")}, "image", "failed", "another image of the same size"),
         ({"image": None}, "image", "failed", "no image /i.sif"),
         ({"paths": frozenset()}, "paths", "failed", "does not see /w"),
@@ -103,8 +103,8 @@ OTHER_GPU = dataclasses.replace(H100, name="NVIDIA A100-SXM4-80GB")
         ({"gpus": (dataclasses.replace(H100, driver="535.1"),) * 8}, "driver", "warning", "535.1, the others 550.54"),
         ({"infiniband": (("mlx5_0", False),)}, "network", "warning", "without link: mlx5_0"),
         ({"infiniband": ()}, "network", "warning", "no InfiniBand"),
-        ({"free": {"/w": 10**9}}, "disk", "warning", "only 1 GB in /w"),
-        ({"free": {"/dev/shm": 64 << 20}}, "disk", "warning", "67.1 MB in /dev/shm"),
+        ({"free": {"/w": 10**9}}, "disk", "warning", "only 954 MiB in /w"),
+        ({"free": {"/dev/shm": 64 << 20}}, "disk", "warning", "64 MiB in /dev/shm"),
         ({"ahead": -3.2}, "clock", "warning", "3.2 s slow"),
     ],
 )  # fmt: skip

@@ -28,7 +28,8 @@ from backends.setup.megatron_step import MegatronStep, repository
 from backends.setup.mpi_step import MpiStep, judge_proof
 from backends.setup.runner import run_actions
 from backends.setup.step import Action, Choices, Site
-from backends.setup.workspace_step import GB, WorkspaceStep, write_refused
+from backends.setup.workspace_step import WorkspaceStep, write_refused
+from backends.ticks import GIB
 from backends.workspace import Workspace
 from tui.commands.data import command as data_command
 
@@ -189,11 +190,11 @@ def test_a_folder_in_which_nothing_can_be_written(tmp_path: Path) -> None:
     assert write_refused(tmp_path) is None
 
 
-@pytest.mark.parametrize(("free", "verdict"), [(20 * GB, "warning"), (400 * GB, "ok")])
+@pytest.mark.parametrize(("free", "verdict"), [(20 * GIB, "warning"), (400 * GIB, "ok")])
 def test_little_disk_is_said_before_an_image_is_built(
     tmp_path: Path, free: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = type(shutil.disk_usage(tmp_path))(500 * GB, 500 * GB - free, free)
+    usage = type(shutil.disk_usage(tmp_path))(500 * GIB, 500 * GIB - free, free)
     monkeypatch.setattr(workspace_step.shutil, "disk_usage", lambda folder: usage)
     found = WorkspaceStep().look(site(tmp_path, "x"))
     assert found.verdict == verdict

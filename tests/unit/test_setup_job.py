@@ -283,7 +283,7 @@ def test_the_share_of_a_preprocessing_is_known_from_the_corpus(folder: JobFolder
     assert view and view.progress and view.progress.fraction == 0.25
     found = with_job(Finding("data", "pending", "to do", "do it"), view)
     assert (found.verdict, found.remedy) == ("running", "")
-    assert found.evidence == "preprocess: 500 documents   25 %   100 documents/s, 1.0 MB/s"
+    assert found.evidence == "preprocess: 500 documents   25 %   100 documents/s, 1.0 MiB/s"
 
 
 def test_jobs_are_told_of_when_they_change_and_only_then(tmp_path: Path) -> None:

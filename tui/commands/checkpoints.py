@@ -77,5 +77,5 @@ def _print(lineage: Lineage) -> None:
         click.echo(
             f"  {c.iteration!s:>9}  {c.format:<10}  {c.layout!s:<13}  {size_words(c.size):>8}  {took}  {when:<16}  {mark:<7}  {verdict}"
         )
-    for words in forecast_words(lineage.forecast) if lineage.forecast else []:
+    for words, _ in forecast_words(lineage.forecast) if lineage.forecast else []:
         click.echo(f"  {words}")

@@ -20,13 +20,11 @@ from backends.models.layout import check
 from backends.models.layout_checks import Resources
 from backends.models.throughput import PEAKS, Throughput, assumed_throughput
 from backends.runs.plan import RunPlan
-from backends.ticks import duration
+from backends.ticks import GIB, count_words, duration, size_words
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.options import MEGATRON_ARGUMENTS, PATH, json_option
 from tui.commands.run_text import print_problems
-
-GIB = 2**30
 
 
 @click.command()
@@ -106,7 +104,7 @@ def _with_data(resources: Resources, prefix: Path) -> Resources:
 
 
 def lines(result: Estimate) -> list[str]:
-    """The estimate for people; what is not known is left out."""
+    """The estimate as rows of text, without what is not known. MB are 2**20 bytes here, as Megatron-LM prints them."""
     counts, memory, training = result.parameters, result.memory, result.training
     rows: dict[str, str | None] = {
         "parameters": f"{counts.total / 1e9:.2f} billion: {counts.transformer / 1e9:.2f} in transformer layers, "
@@ -117,26 +115,18 @@ def lines(result: Estimate) -> list[str]:
         "activations": f"{memory.activation_without_recomputation:.2f} MB without recomputation, "
         f"{memory.activation_with_full_recomputation:.2f} MB with full recomputation",
         "tokens": f"{training.tokens_per_iteration:,} an iteration"
-        + (f", {_large(training.tokens)} in all" if training.tokens else "")
+        + (f", {count_words(training.tokens)} in all" if training.tokens else "")
         + (f", {training.epochs:,.2f} epochs" if training.epochs else ""),
         "time": f"{_seconds(training.seconds_per_iteration)} an iteration"
-        + (f", {_long(training.seconds)} in all" if training.seconds else "")
+        + (f", {duration(training.seconds)} in all" if training.seconds else "")
         + f" at {training.throughput.words}",
-        "checkpoint": f"{training.checkpoint_bytes / GIB:.1f} GiB",
-        "disk": f"{training.disk_bytes / GIB:,.1f} GiB for {training.checkpoints} checkpoints"
+        "checkpoint": size_words(training.checkpoint_bytes),
+        "disk": f"{size_words(training.disk_bytes)} for {training.checkpoints} checkpoints"
         if training.disk_bytes
         else None,
     }
     return [f"{name:<12}{text}" for name, text in rows.items() if text]
 
 
-def _large(count: int) -> str:
-    return f"{count / 1e9:,.2f} billion" if count >= 1e8 else f"{count / 1e6:,.2f} million"
-
-
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1000:.2g} ms"
-
-
-def _long(seconds: float) -> str:
-    return f"{seconds / 86400:,.1f} days" if seconds >= 86400 else duration(seconds)

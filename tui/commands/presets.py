@@ -10,6 +10,7 @@ from backends.models.configuration import ArgumentError, read_configuration
 from backends.models.estimate import count_parameters
 from backends.models.presets import Preset, all_presets
 from backends.text import clean_line
+from backends.ticks import count_words
 from backends.workspace import Workspace
 from tui.commands.options import json_option
 
@@ -26,7 +27,9 @@ def command(workspace: Workspace, as_json: bool) -> int:
         return 0
     width = max(map(len, known))
     for name, preset in known.items():
-        row = f"{name:<{width}}  {billions(sizes[name]):>9}  {preset.trainer:<8}  {clean_line(preset.title)}"
+        count = sizes[name]
+        size = "?" if count is None else count_words(count)
+        row = f"{name:<{width}}  {size:>9}  {preset.trainer:<8}  {clean_line(preset.title)}"
         click.echo(row + (f"  ({clean_line(preset.source)})" if preset.source else ""))
     return 0
 
@@ -39,12 +42,6 @@ def parameters(preset: Preset) -> int | None:
         return count_parameters(read_configuration(preset.arguments, 1)).total
     except ArgumentError:
         return None
-
-
-def billions(count: int | None) -> str:
-    if count is None:
-        return "?"
-    return f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
 
 
 def _as_json(preset: Preset, count: int | None) -> dict[str, object]:

@@ -14,7 +14,7 @@ from tui.widgets.table_view import TableRow, shortened
 
 COLOURS = 6  # of the palette
 NAME = 24  # cells of a name beside its value
-SMALL_IS_GOOD = ("loss", "lowest loss", "validation loss", "test loss", "iteration (ms)", "memory (MB)")
+SMALL_IS_GOOD = ("loss", "lowest loss", "validation loss", "test loss", "iteration (ms)", "memory (MiB)")
 LARGE_IS_GOOD = ("tokens/s", "TFLOP/s/GPU")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from backends.text import clean
-from backends.ticks import duration
+from backends.ticks import GIB, count_words, duration, size_words
 from tui.glyphs import Glyphs
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from backends.models.estimate import Estimate
     from backends.models.problem import Problem
 
-GIB = 2**30
 LABEL = 11
 FAR = timedelta(days=3000)  # beyond, a date says nothing
 
@@ -82,7 +81,7 @@ def _data_rows(preview: Preview) -> list[tuple[str, str]]:
     if whole:
         documents = sum(data.documents or 0 for data in whole)
         tokens = sum(data.tokens or 0 for data in whole)
-        rows.append(("data", f"{documents:,} documents, {many(tokens)} tokens"))
+        rows.append(("data", f"{documents:,} documents, {count_words(tokens)} tokens"))
     return rows
 
 
@@ -91,18 +90,18 @@ def _rows(preview: Preview, found: Estimate, now: datetime) -> list[tuple[str, s
     chosen = [gpu.memory_total for gpu in facts.chosen(preview.plan) if gpu.memory_total]
     against = f" of {min(chosen) / GIB:.0f}" if chosen else ""
     rows = [
-        ("parameters", f"{many(counts.total)}: {many(counts.transformer)} layers, {many(counts.embedding)} embedding"),
+        ("parameters", f"{count_words(counts.total)}: {count_words(counts.transformer)} layers, {count_words(counts.embedding)} embedding"),
         ("memory", f"{memory.total / 1024:.1f}{against} GiB a GPU: weights and optimizer "
                    f"{memory.weight_and_optimizer / 1024:.1f}, activations {memory.activation / 1024:.1f}"),
-        ("tokens", f"{many(training.tokens_per_iteration)} an iteration"
-                   + (f", {many(training.tokens)} in all" if training.tokens else "")),
+        ("tokens", f"{count_words(training.tokens_per_iteration)} an iteration"
+                   + (f", {count_words(training.tokens)} in all" if training.tokens else "")),
     ]  # fmt: skip
     if training.epochs is not None:
         rows.append(("epochs", f"{training.epochs:,.2f}"))
-    disk = f"{training.checkpoint_bytes / GIB:,.1f} GiB"
+    disk = size_words(training.checkpoint_bytes)
     if training.disk_bytes is not None:
-        disk += f"; {training.checkpoints} take {training.disk_bytes / GIB:,.0f}"
-        disk += f" of {facts.disk_free / GIB:,.0f} GiB free" if facts.disk_free is not None else " GiB"
+        disk += f"; {training.checkpoints} take {size_words(training.disk_bytes)}"
+        disk += f" of {size_words(facts.disk_free)} free" if facts.disk_free is not None else ""
     rows.append(("checkpoint", disk))
     rows.append(
         ("speed", f"{training.seconds_per_iteration:.2f} s an iteration at {training.throughput.words}")
@@ -125,11 +124,3 @@ def effect_text(effect: Effect | None, minus: str) -> str:
     if abs(effect.time - 1) >= 0.005:
         parts.append(f"time x{effect.time:.2f}")
     return ", ".join(parts)
-
-
-def many(count: float) -> str:
-    """ "6.44 B", "354.9 M", "1,024"."""
-    for size, sign in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if count >= size:
-            return f"{count / size:,.2f} {sign}"
-    return f"{count:,.0f}"

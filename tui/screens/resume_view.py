@@ -105,7 +105,7 @@ def details(
         lines.append([(f"saved in {point.seconds:.1f} s", "text")])
     if lineage.forecast is not None:
         lines += [
-            [(words, "warning" if "fit" in words else "text")] for words in forecast_words(lineage.forecast)
+            [(words, "warning" if warns else "text")] for words, warns in forecast_words(lineage.forecast)
         ]
     if changes:
         lines.append([("changed: ", "dim"), (" ".join(changes), "text")])

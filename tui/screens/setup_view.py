@@ -10,7 +10,7 @@ from backends.setup.job_watch import JobView
 from backends.setup.standing import Standing, progress_words, with_job
 from backends.setup.step import Finding, Step, Verdict
 from backends.text import clean
-from backends.ticks import duration
+from backends.ticks import rounded
 from tui.glyphs import Glyphs
 from tui.widgets.listing import ListRow
 from tui.widgets.panel import Span
@@ -63,7 +63,7 @@ def rows(
         found = with_job(standing.finding, job)
         words = plain(found.evidence, ascii_only).replace("\n", " ")
         if job is not None and found.verdict == "running" and job.left is not None:
-            words = f"{words}   in {_rounded(job.left)}"
+            words = f"{words}   in {rounded(job.left)}"
         style = STYLES[found.verdict]
         lines.append(
             ListRow(step.name, ((f"  {sign(found.verdict, glyphs)} ", style), title, (words, "text")))
@@ -128,7 +128,7 @@ def _of_job(step: Step, job: JobView, now: datetime, *, ascii_only: bool) -> lis
     when = f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"
     blank: Span = ("", "text")
     if state.phase == "running":
-        left = "" if job.left is None else f"   in {_rounded(job.left)}"
+        left = "" if job.left is None else f"   in {rounded(job.left)}"
         number = f"command {state.action + 1} of {len(job.actions)}, since {when}"
         leaving = (
             "It goes on when you leave or the connection is lost; x cancels it."
@@ -147,8 +147,3 @@ def _of_job(step: Step, job: JobView, now: datetime, *, ascii_only: bool) -> lis
         what = "Cancelled" if state.phase == "cancelled" else "Interrupted (killed, or the machine went down)"
         return [(f"{what} at {when}. {LOST.get(step.name, NOTHING_LOST)}", "warning"), blank]
     return []
-
-
-def _rounded(seconds: float) -> str:
-    """A countdown that does not change each second."""
-    return "under a minute" if seconds < 60 else duration(seconds // 60 * 60).removesuffix(" 0 s")
