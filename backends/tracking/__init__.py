@@ -1,1 +1,1 @@
-"""Where the numbers of a run go besides the screen, and where else they can be read: MLflow, TensorBoard."""
+"""Sends the numbers of a run to MLflow, and reads those that TensorBoard's files hold."""

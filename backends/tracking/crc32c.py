@@ -1,9 +1,11 @@
-"""CRC-32C (Castagnoli), as TFRecord files have it. The standard library knows only the other polynomial."""
+"""CRC-32C (Castagnoli), the checksum of TFRecord files. The standard library has only CRC-32."""
 
 from __future__ import annotations
 
 POLYNOMIAL = 0x82F63B78  # reflected
-MASK = 0xA282EAD8  # TFRecord adds it after a rotation, so that a checksum of checksums is not weak
+MASK = (
+    0xA282EAD8  # TFRecord rotates the checksum and adds this, so that the checksum of a checksum is not weak
+)
 
 
 def _table() -> tuple[int, ...]:
@@ -26,6 +28,6 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
-    """The checksum as it stands in a TFRecord."""
+    """The checksum as a TFRecord stores it."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF

@@ -1,8 +1,8 @@
 """TensorBoard's event files, read natively: TFRecord framing and the scalars in it, two million of them in a few seconds.
 
-A record is its length (8 bytes), a masked CRC-32C of those, the message, and a masked CRC-32C of the message. A run
-writes the same few tags again and again. So a record is decoded in full only when it is the first of its kind; after
-that all its bytes but time, step and number are compared with that first one, which is much cheaper and as safe.
+A record is its length (8 bytes), a masked CRC-32C of the length, the message, and a masked CRC-32C of the message. A run
+writes the same few tags again and again. So only the first record of its kind is decoded in full. Later ones are compared
+with it in all bytes but time, step and number, which is much faster and equally safe.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from backends.tracking.crc32c import masked_crc32c
 from backends.tracking.event_protobuf import Malformed, decode_event, varint
 
 LARGEST = 2**30  # bytes of a record; a length beyond this is damage
-FRAME = 16  # bytes of a record beside its message
+FRAME = 16  # bytes of a record in addition to its message
 HEADER = struct.Struct("<QI")
-# Length, its checksum, then the head of a message: key and time (fixed64, field 1), key of the step (varint, field 2).
+# Length, its checksum, and the head of a message: key and time (fixed64, field 1), key of the step (varint, field 2).
 HEAD = struct.Struct("<QIBdB")
 TIME_KEY, STEP_KEY, SUMMARY_KEY = 0x09, 0x10, 0x2A
 FLOAT, CHECK = struct.Struct("<f"), struct.Struct("<I")
@@ -27,7 +27,7 @@ MANY = 100_000  # kinds of records that are remembered
 
 @dataclass(slots=True)
 class Points:
-    """The scalars of one tag in the order of the file. `times`: s since the epoch."""
+    """The scalars of one tag, in the order of the file. `times`: s since the epoch."""
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -56,7 +56,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """Bytes of the file that are no records: half-written, overwritten, or cut off at its end."""
+    """Bytes of the file that are not a whole record: half-written, overwritten, or cut off at the end."""
 
     offset: int
     length: int
@@ -66,9 +66,9 @@ NOTHING: tuple[int, tuple[Points, ...]] = (-1, ())
 
 
 class EventReader:
-    """Takes the bytes of one event file as they come; `take` gives what they held.
+    """Reads the bytes of one event file as they arrive; `take` returns what they held.
 
-    Lengths and framing are always checked, the checksums of messages only with `verify`: that costs ten times the rest.
+    Lengths and framing are always checked. The checksums of messages are checked with `verify`, which takes ten times as long.
     """
 
     def __init__(self, verify: bool = False) -> None:
@@ -79,11 +79,11 @@ class EventReader:
         self._rest = b""
         self._offset = 0  # of `_rest` in the file
         self._lengths: dict[int, int] = {}  # length of a message -> the checksum of that length
-        # Of messages whose part behind the step is so long: where in that part the four bytes of the number are.
+        # Length of the part of a message behind the step -> offset of the number's four bytes in that part.
         self._places: dict[int, int] = {}
-        # That part without those four bytes -> where its points go.
+        # That part without those four bytes -> the points of its tag.
         self._known: dict[bytes, tuple[Points]] = {}
-        # Where the last record begins in the bytes that are read, and to what it added a point.
+        # Offset of the last record in the buffer, and the points to which it added one.
         self._newest = NOTHING
 
     def take(self) -> tuple[dict[str, Points], list[Text]]:
@@ -103,7 +103,7 @@ class EventReader:
         self._newest = NOTHING
 
     def finish(self) -> None:
-        """Nothing more comes: what waits for its other half is torn, and what it seemed to contain is looked at."""
+        """The file has ended: a half record is torn, and the bytes that it seemed to contain are read."""
         while rest := self._rest:
             following = _next_header(rest, 1)
             self._tear(self._offset, following)
@@ -112,7 +112,7 @@ class EventReader:
             self.feed(rest[following:])
 
     def _read(self, buffer: bytes, position: int) -> tuple[int, bool]:
-        """Read records from `position` on: (where it stopped, whether at damage; else at half a record)."""
+        """Read records from `position` on. Returns (where it stopped, whether at damage rather than at half a record)."""
         lengths, places, known, end = self._lengths, self._places, self._known, len(buffer)
         unpack_head, unpack_float, fast = HEAD.unpack_from, FLOAT.unpack_from, not self._verify
         while end - position >= HEAD.size:
@@ -126,7 +126,7 @@ class EventReader:
                 at = position + HEAD.size
                 step = byte = buffer[at]
                 at += 1
-                shift = 0  # bits; what is longer, or negative, is left to the full decoder
+                shift = 0  # bits; longer or negative steps are left to the full decoder
                 while byte >= 128 and shift < 49:
                     byte = buffer[at]
                     at += 1
@@ -150,7 +150,7 @@ class EventReader:
         return position, False
 
     def _is_header(self, buffer: bytes, position: int) -> bool:
-        """Whether a record can begin here: a sane length with its right checksum."""
+        """Whether a record can begin here: a plausible length with the right checksum."""
         length, check = HEADER.unpack_from(buffer, position)
         if length > LARGEST or masked_crc32c(buffer[position : position + 8]) != check:
             return False
@@ -159,7 +159,7 @@ class EventReader:
         return True
 
     def _decode(self, buffer: bytes, position: int, after: int) -> bool:
-        """Read one record in full, and learn its kind. False: it is damaged, and its length may be that of another."""
+        """Decode one record in full, and learn its kind. False: it is damaged, so its length cannot be trusted."""
         message = buffer[position + 12 : after - 4]
         if self._verify and not _intact(buffer, position, after):
             return False
@@ -183,7 +183,7 @@ class EventReader:
         return True
 
     def _learn(self, message: bytes, offset: int, points: Points) -> None:
-        """Know messages like this one again: time, step, and nothing but a summary with one 32-bit number."""
+        """Remember messages of this kind: time, step, and a summary with one 32-bit number."""
         if message[0] != TIME_KEY or message[9] != STEP_KEY or len(self._known) >= MANY:
             return
         _, at = varint(message, 10, len(message))
@@ -195,7 +195,7 @@ class EventReader:
                 self._known[rest[:place] + rest[place + 4 :]] = (points,)
 
     def _pass_damage(self, buffer: bytes, position: int) -> int:
-        """Where the next record begins. A record whose length leads into damage was itself torn, if its checksum says so."""
+        """Where the next record begins. If the record before the damage has a wrong checksum, it is torn, too."""
         start, added = self._newest
         if 0 <= start < position and not _intact(buffer, start, position):
             for points in added:
@@ -214,15 +214,15 @@ class EventReader:
 
 
 def _intact(buffer: bytes, start: int, after: int) -> bool:
-    """Whether the checksum of the message in the record `start` … `after` is right."""
+    """Whether the message of the record `start` … `after` has the right checksum."""
     (check,) = CHECK.unpack_from(buffer, after - 4)
     return masked_crc32c(memoryview(buffer)[start + 12 : after - 4]) == check
 
 
 def _next_header(buffer: bytes, position: int) -> int:
-    """The first place from `position` on where a record begins, or may begin beyond the end of `buffer`."""
+    """The first place from `position` on where a record begins, or could begin with bytes still to come."""
     while (zeros := buffer.find(HIGH_BYTES, position + 4)) >= 0:
-        position = zeros - 4  # records are shorter than 4 GiB: the high half of their length is zero
+        position = zeros - 4  # the high half of a length is zero, as records are shorter than 4 GiB
         if position + HEADER.size > len(buffer):
             return position
         length, check = HEADER.unpack_from(buffer, position)

@@ -1,6 +1,6 @@
-"""Following TensorBoard's event files as a log is followed: a record that fills, and lines about what was read.
+"""Follows TensorBoard's event files as a log is followed: fills a record, and yields lines about what was read.
 
-Each start of Megatron-LM writes a file of its own, so a folder is read file by file in the order of their names' times,
+Each start of Megatron-LM writes a new file. So the files of a folder are read in the order of the times in their names,
 and the newest is followed until a newer one appears.
 """
 
@@ -90,7 +90,7 @@ class EventFollower:
         events = [*self._translation.add(scalars, texts), *self._translation.settle()]
         if self._source is not None:
             self._source.close()
-            self._source.read(0.0)  # gives its descriptor back
+            self._source.read(0.0)  # closes its descriptor
         self._source = None
         return self._apply(events) + self._damage()
 
@@ -102,12 +102,12 @@ class EventFollower:
         return [self._line("info", f"{e.name} {e.value}") for e in events if isinstance(e, Argument)]
 
     def _damage(self) -> list[LogLine]:
-        """What was torn since the last call."""
+        """Lines about the torn bytes found since the last call."""
         new, self._torn = self._reader.torn[self._torn :], len(self._reader.torn)
         return [
             self._line(
                 "warning",
-                f"{self.path.name}: {t.length} bytes from byte {t.offset} on are no whole record; passed over",
+                f"{self.path.name}: {t.length} bytes from byte {t.offset} on are not a whole record and are skipped",
             )
             for t in new
         ]

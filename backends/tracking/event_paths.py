@@ -1,4 +1,4 @@
-"""Which files are TensorBoard's event files, and their order. Imports nothing that reads them: a first look costs nothing."""
+"""Finds TensorBoard's event files and their order. It imports no reader, so that looking for them is cheap."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NAME = re.compile(r".*tfevents\.(\d{1,15})\b.*", re.DOTALL)
 
 
 def is_event_path(path: Path) -> bool:
-    """Whether `path` is meant as event files: a folder, or a file called like one."""
+    """Whether `path` names event files: a folder, or a file with such a name."""
     return path.is_dir() or "tfevents" in path.name
 
 
 def event_files(path: Path) -> list[Path]:
-    """The event files of one run, oldest first: `path` itself, those in the folder `path`, else in the folder below it
-    that was begun last. Empty where there are none."""
+    """The event files of one run, oldest first: `path` itself, those in the folder `path`, else those in the newest folder
+    below it. Empty if there are none."""
     if not path.is_dir():
         return [path]
     found = _in_order(path.glob("*tfevents*"))
@@ -31,6 +31,6 @@ def _in_order(paths: Iterable[Path]) -> list[Path]:
 
 
 def _begun(path: Path) -> int:
-    """s since the epoch when the file was begun, by its name."""
+    """s since the epoch at which the file was begun, from its name."""
     match = NAME.fullmatch(path.name)
     return int(match[1]) if match else 0

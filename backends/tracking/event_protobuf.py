@@ -1,4 +1,4 @@
-"""TensorBoard's `Event` message, decoded by hand: what a scalar or a text needs, the rest is passed over.
+"""Decodes TensorBoard's `Event` message as far as scalars and texts need it.
 
 Field numbers are those of tensorboard's event.proto, summary.proto and tensor.proto.
 """
@@ -28,12 +28,12 @@ TEXTS = 8  # the field with strings
 
 
 class Malformed(ValueError):
-    """The bytes are no protobuf message."""
+    """The bytes are not a protobuf message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`number`, wire type, and where the content lies; `value` is that of a varint."""
+    """A field with its number, wire type and place in the message; `value` is that of a varint."""
 
     number: int
     wire: int
@@ -44,7 +44,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class TaggedValue:
-    """`value` of `tag`: a number or a text. `offset`: where its four bytes lie, if it is one 32-bit float."""
+    """`value`: a number or a text. `offset`: of its four bytes, if it is a 32-bit float."""
 
     tag: str
     value: float | str
@@ -117,7 +117,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[Field]:
 
 
 def _value(data: bytes, start: int, stop: int) -> list[TaggedValue]:
-    """The one value of a `Summary.Value`, or none: histograms, images, tensors of more than one number."""
+    """The value of a `Summary.Value`, or nothing for histograms, images and tensors of several numbers."""
     tag = ""
     found: tuple[float | str, int | None] | None = None
     for field in _fields(data, start, stop):
@@ -131,7 +131,7 @@ def _value(data: bytes, start: int, stop: int) -> list[TaggedValue]:
 
 
 def _tensor(data: bytes, start: int, stop: int) -> tuple[float | str, int | None] | None:
-    """(number or text, where its four bytes lie) of a tensor with one element."""
+    """(number or text, offset of its four bytes) of a tensor with one element."""
     fields = list(_fields(data, start, stop))
     kind = next((field.value for field in fields if field.number == DTYPE and field.wire == 0), 0)
     if kind == STRING:

@@ -1,7 +1,7 @@
-"""From TensorBoard's scalars to the events of a log, so that whatever reads a `Record` can show a run without its log.
+"""Translates TensorBoard's scalars into the events of a log, so that a run without its log can be shown.
 
-Megatron-LM writes most numbers of an iteration line to TensorBoard too, under names of their own, and a second time
-over samples ("lm loss vs samples"); its arguments are texts. Names are those of core_r0.8.0 and later.
+Megatron-LM writes most numbers of an iteration line to TensorBoard, too, under other names, and a second time over samples
+("lm loss vs samples"). Its arguments are texts. The names are those of core_r0.8.0 and later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backends.megatron.record import ITERATION_MS, SAMPLES
 from backends.text import clean_line
 from backends.tracking.event_files import Points, Text
 
-# What is called otherwise in the log.
+# tag -> its name in the log, where they differ
 LOG_NAMES = {
     "learning-rate": "learning rate",
     "batch-size": "global batch size",
@@ -36,7 +36,7 @@ TEXT = "/text_summary"  # torch's SummaryWriter adds it to the tag of a text
 
 
 class Stamps(Sequence["str | None"]):
-    """Times as a log has them (ISO, local), each made when it is asked for: a record looks at one in sixty."""
+    """Times as in a log (ISO, local). Each is made when it is asked for, because a record reads only one in sixty."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = seconds
@@ -58,9 +58,9 @@ class Stamps(Sequence["str | None"]):
 
 
 class Translation:
-    """Makes events of what one event file brings. The newest iteration is held back until it is whole: `settle`.
+    """Makes events from the scalars of one event file. The newest iteration is held back until it is complete (`settle`).
 
-    Rows take the place of line numbers: they are counted from `rows` + 1 on.
+    Rows, counted from `rows` + 1, take the place of line numbers.
     """
 
     def __init__(self, rows: int = 0) -> None:
@@ -88,7 +88,7 @@ class Translation:
         return events
 
     def settle(self) -> list[Event]:
-        """The newest iteration too: nothing came for a while, or the file ends."""
+        """The newest iteration, too: nothing has arrived for a while, or the file has ended."""
         return self._release(None)
 
     def _argument(self, text: Text) -> Argument:
@@ -98,7 +98,7 @@ class Translation:
         return Argument(0, None, name, value)
 
     def _release(self, held: int | None) -> list[Event]:
-        """Events of all points that wait, but for those at the end of each tag that belong to step `held`."""
+        """Events of all waiting points, except those of step `held` at the end of each tag."""
         ready: dict[str, Points] = {}
         for tag, points in self._waiting.items():
             if _by_iteration(tag):
@@ -115,13 +115,13 @@ class Translation:
         return events
 
     def _samples(self, ready: Mapping[str, Points]) -> dict[tuple[float, int], int]:
-        """Consumed samples by (time, iteration), from the first tag that is also written over samples."""
+        """Consumed samples by (time, iteration), from the first tag that is written over samples, too."""
         found: dict[tuple[float, int], int] = {}
         for tag, over in self._waiting.items():
             plain = ready.get(tag.removesuffix(OVER_SAMPLES))
             if _by_iteration(tag) or plain is None or not plain.steps:
                 continue
-            # What belongs to points that were shown without it.
+            # Drop what belongs to points that were already shown.
             _split(over, bisect.bisect_left(over.times, plain.times[0]))
             part = _split(over, min(len(plain), len(over)))
             if (
@@ -195,7 +195,7 @@ def _split(points: Points, count: int) -> Points:
 
 
 def _rising(tags: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
-    """`tags`, cut in time where the steps of one go back: what follows is another attempt in the same file."""
+    """`tags`, cut at the times at which a step goes back: there another attempt begins in the same file."""
     falls = {
         points.times[i + 1]
         for points in tags.values()
@@ -212,7 +212,7 @@ Table = tuple[Sequence[int], "dict[str, Sequence[float]]", "dict[str, array[floa
 
 
 def _tables(columns: Mapping[str, Points]) -> Iterator[Table]:
-    """(steps, times by tag, values by tag): consecutive steps at which the same tags were written."""
+    """(steps, times by tag, values by tag) of consecutive steps that have the same tags."""
     if not columns:
         return
     first = next(iter(columns.values())).steps
@@ -222,7 +222,7 @@ def _tables(columns: Mapping[str, Points]) -> Iterator[Table]:
     rows: dict[int, dict[str, int]] = {}
     for tag, points in columns.items():
         for row, step in enumerate(points.steps):
-            rows.setdefault(step, {})[tag] = row  # twice at one step: the later one counts
+            rows.setdefault(step, {})[tag] = row  # of two values at one step the later counts
     for _, group in itertools.groupby(sorted(rows.items()), lambda row: tuple(row[1])):
         steps, places = zip(*group, strict=True)
         picked: dict[str, list[int]] = {tag: [place[tag] for place in places] for tag in places[0]}

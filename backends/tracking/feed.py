@@ -1,4 +1,4 @@
-"""A file of a run as batches of points. The file is the spool: what could not be sent is read from it again."""
+"""Reads a file of a run as batches of points. The file is the spool: what could not be sent is read again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from backends.tracking.points import Point, Row
 
 MOST = 1000  # metrics in one call, MLflow's limit
 CHUNK = 2**20  # bytes
-AHEAD = 500  # rows that are read before the first of them is sent
+AHEAD = 500  # rows that are read ahead of sending
 
 
 class Points(Protocol):
-    """Makes rows of a file's bytes."""
+    """Turns the bytes of a file into rows."""
 
     def feed(self, data: bytes) -> list[Row]: ...
     def finish(self) -> list[Row]: ...
@@ -23,7 +23,7 @@ class Points(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Points to send in one call: all of the lines that follow the batch before, up to line `last`."""
+    """The points to send in one call: of the lines after the batch before, up to line `last`."""
 
     feed: str
     last: int
@@ -31,7 +31,7 @@ class Batch:
 
 
 class Feed:
-    """The rows of one file beyond line `sent`. `name` is that of the tag that tells the server how far it came."""
+    """The rows of one file after line `sent`. `name`: of the tag that records at the server how far it came."""
 
     def __init__(self, name: str, path: Path, points: Points) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class Feed:
         self._rows: deque[Row] = deque()
 
     def fill(self) -> None:
-        """Read on, unless enough waits already. A file that cannot be read has nothing new."""
+        """Read more, unless enough rows wait. A file that cannot be read has nothing new."""
         while len(self._rows) < AHEAD:
             try:
                 with self.path.open("rb") as file:
@@ -57,7 +57,7 @@ class Feed:
             self._take(self.points.feed(data))
 
     def finish(self) -> None:
-        """The file grows no more: its last line too, even if it has no end. After `fill` brought nothing new."""
+        """The file is complete: read its last line even without a newline. Call it after `fill` brought nothing new."""
         self._take(self.points.finish())
 
     def _take(self, rows: list[Row]) -> None:
@@ -68,11 +68,11 @@ class Feed:
 
     @property
     def waiting(self) -> int:
-        """Points that were read and not sent. What has not been read yet is not among them."""
+        """The number of points that were read and not yet sent."""
         return sum(len(row.points) for row in self._rows)
 
     def batch(self) -> Batch | None:
-        """As many rows as fit into one call; None when nothing waits. It stays until `done`."""
+        """The rows that fit into one call, again and again until `done`; None if nothing waits."""
         points: list[Point] = []
         last = 0
         for row in self._rows:
@@ -83,7 +83,7 @@ class Feed:
         return Batch(self.name, last, tuple(points)) if last else None
 
     def start_after(self, line: int) -> None:
-        """The server has all up to `line`."""
+        """The server has all points up to `line`."""
         self.sent = line
         while self._rows and self._rows[0].line <= line:
             self._rows.popleft()

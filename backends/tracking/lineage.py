@@ -1,4 +1,4 @@
-"""Which MLflow run a run belongs to, and what is told of it: one MLflow run for all attempts that save into one folder."""
+"""Which MLflow run a run belongs to, and what it tells MLflow. All attempts that save into one folder share one MLflow run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from backends.tracking.store import Wanted
 from backends.workspace import Workspace
 
 LONGEST_VALUE = 500  # characters of a parameter, MLflow's limit since 1.28
-HEAD = 512  # bytes at the start of a log that tell it from another of the same path
+HEAD = 512  # bytes at the start of a log that distinguish it from an earlier log at the same path
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is tracked: the run or log, its files, and what is told of it beside its numbers."""
+    """What is tracked: a run or a log, with its files, tags and parameters."""
 
     wanted: Wanted
-    name: str  # of this attempt: tags say by it how far its files were sent
+    name: str  # of this attempt; part of the tags that record how far its files were sent
     log: Path
     telemetry: Path | None = None
     files: tuple[Path, ...] = ()
@@ -38,11 +38,11 @@ class Subject:
 
 
 def subject_of_run(folder: RunFolder, workspace: Workspace, run_id: str | None = None) -> Subject:
-    """Raises UserError for a run that does not train, or without a plan."""
+    """Raises UserError for a run that does not train, or that has no plan."""
     plan = folder.plan()
     if plan.kind != "train":
         raise UserError(
-            f"{folder.name} is a text server: it has no numbers to track.", "Name a run that trains."
+            f"{folder.name} is a text server and has no numbers to track.", "Name a run that trains."
         )
     state = folder.state()
     began = _seconds(state.started) if state and state.started else folder.plan_file.stat().st_mtime
@@ -68,7 +68,7 @@ def wanted_of_run(
 
 
 def subject_of_log(log: Path) -> Subject:
-    """A log by itself, written by whomever. Raises OSError."""
+    """A log that is not part of a run. Raises OSError."""
     log = log.resolve()
     with log.open("rb") as file:
         head = file.read(2**20)
@@ -79,23 +79,23 @@ def subject_of_log(log: Path) -> Subject:
 
 
 def cut(values: Mapping[str, str]) -> dict[str, str]:
-    """`values` as MLflow takes them: allowed names, and at most 500 characters (as training_mlflow.patch cuts them)."""
+    """`values` within MLflow's limits: allowed names, and 500 characters, where training_mlflow.patch cuts them, too."""
     return {allowed_name(name): value[:LONGEST_VALUE] for name, value in values.items()}
 
 
 def _lineage(text: str) -> str:
-    """The tag by which a lineage is found again: of characters that a filter can quote."""
+    """The value of the tag that identifies a lineage; it needs no quoting in a filter."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def _dated(save: str | None) -> str | None:
-    """DATE/TIME of a save folder that is called so."""
+    """DATE/TIME of a save folder with such a name."""
     name = "/".join(Path(save).parts[-2:]) if save else ""
     return name if NAME.fullmatch(name) else None
 
 
 def _parent_save(plan: RunPlan, workspace: Workspace) -> str | None:
-    """Where the run saved from which this one branched off; None of one that continues, or is new."""
+    """The save folder of the run that this one branched off from; None if it continues a run or is new."""
     if plan.parent is None or not NAME.fullmatch(plan.parent):
         return None
     try:
@@ -121,7 +121,7 @@ def _tags(plan: RunPlan, folder: RunFolder, state: RunState | None) -> dict[str,
 
 
 def _parameters(plan: RunPlan) -> dict[str, str]:
-    """What the plan says that the log's own arguments do not."""
+    """What the plan says beyond the arguments in the log."""
     found = {
         "plan.arguments": shlex.join(plan.arguments),
         "plan.processes": str(plan.processes),

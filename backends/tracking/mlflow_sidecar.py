@@ -1,8 +1,8 @@
 """Sends a run to MLflow while it runs: `python -m backends.tracking.mlflow_sidecar RUNDIR WORKSPACE`.
 
-A process of its own: MLflow may hang, crash or be away without harm to the supervisor, let alone the job. It ends when the
-run has ended and all was sent (status 0), or when MLflow stays away after that (status 1): then `mdk-tui track RUN` sends
-the rest, since the run folder has everything.
+It is a process of its own, so that MLflow can hang, crash or be away without harm to the supervisor and the job. It ends
+when the run is over and everything was sent (status 0), or when MLflow stays away after that (status 1). Then
+`mdk-tui track RUN` sends the rest from the run folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from backends.tracking.tracker import Progress, Tracker
 from backends.tracking.tracking_file import TrackingFile, known_run_id
 from backends.workspace import Workspace
 
-LOCK = "tracking.lock"  # in the run folder: one program sends it
+LOCK = "tracking.lock"  # in the run folder; whoever holds it sends the run
 LOOK = 2.0  # s between two looks at the state of the run
 
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     folder, workspace = RunFolder(options.folder), Workspace(options.workspace)
     if not hold_lock(folder.path / LOCK):
-        sys.exit(0)  # another program is at it
+        sys.exit(0)  # another program sends this run
     os.nice(10)  # training comes first
     stopped = stop_asked()
     try:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def stop_asked() -> threading.Event:
-    """Set by TERM, from a thread: a handler in the main thread may come upon the very lock that waiting holds."""
+    """An event that TERM sets. A thread waits for TERM: a handler could interrupt `wait` while that holds the event's lock."""
     stopped = threading.Event()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
@@ -80,9 +80,9 @@ def track_run(
     tell: Callable[[Progress], None] = lambda progress: None,
     ended: Callable[[], Ending | None] | None = None,
 ) -> bool:
-    """Send a run as it goes on, to its end; whether all arrived. The caller holds its lock.
+    """Send a run while it goes on, to its end. Returns whether everything arrived. The caller holds its lock.
 
-    `ended` says when to stop following (default: when the run is over). Raises UserError for a run that is not tracked.
+    `ended` says when to stop following (default: when the run is over). Raises UserError for a run that cannot be tracked.
     """
     file = TrackingFile(folder, place)
     tracker = Tracker(subject_of_run(folder, workspace, known_run_id(folder, place)), store)
@@ -98,7 +98,7 @@ def track_run(
 
 
 class Watch:
-    """Looks at the state of a run, not more often than every `LOOK` s."""
+    """Looks at the state of a run, at most every `LOOK` s."""
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -112,12 +112,12 @@ class Watch:
         info = describe(self._folder)
         if not info.over:
             return None
-        self._due = 0.0  # over is over
+        self._due = 0.0  # the next call may look at once
         return ending_of(info)
 
 
 def ending_of(info: RunInfo) -> Ending:
-    """How MLflow calls what became of a run."""
+    """MLflow's status for the state of a run."""
     if not info.over:
         return Ending("RUNNING")
     try:

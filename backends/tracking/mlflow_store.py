@@ -1,4 +1,4 @@
-"""MLflow as a store of runs: a server, or a database. Importing it takes seconds, so only programs of their own do."""
+"""MLflow as a store of runs, on a server or in a database. Importing MLflow takes seconds, so only separate programs do."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from backends.tracking.store import LINEAGE, PARENT, Opened, Status, StoreError,
 
 REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST"}
 MOST = 100  # parameters or tags in one call
-# Names of what requests, underneath MLflow, raises, the most telling first, and what that is in words.
+# Exceptions of the requests library below MLflow, the most specific first, and their meaning in words.
 AWAY = {
-    "ConnectTimeoutError": "{} does not answer the call",
+    "ConnectTimeoutError": "{} cannot be reached",
     "ReadTimeoutError": "{} gives no answer",
     "ConnectionRefusedError": "nothing listens at {}",
     "ConnectionResetError": "{} closed the connection",
     "RemoteDisconnected": "{} closed the connection",
-    "gaierror": "{} is not known by that name",
+    "gaierror": "the name {} is unknown",
     "ConnectionError": "{} cannot be reached",
 }
-# A server that does not answer costs one try; the retries are ours.
+# MLflow tries once; retries are up to the caller.
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -39,7 +39,7 @@ PATIENCE = {
 
 
 class MlflowStore:
-    """`place` is connected to when it is first asked. `environment` gets our time limits before MLflow reads it."""
+    """The store at `place`, connected when first used. Time limits are put into `environment` before MLflow reads it."""
 
     def __init__(self, place: Place, environment: MutableMapping[str, str] = os.environ) -> None:
         self._place = place
@@ -67,7 +67,7 @@ class MlflowStore:
     def look(self, run_id: str) -> Opened:
         with self._errors():
             run = self._connect().get_run(run_id)
-            # RunData.metrics has values alone; the steps stand in the entities behind it.
+            # RunData.metrics has only the values; the steps are in the entities behind it.
             latest = {metric.key: int(metric.step) for metric in run.data._metric_objs}
             return Opened(run_id, dict(run.data.params), dict(run.data.tags), latest)
 
@@ -149,7 +149,7 @@ class MlflowStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Generator[None, None, None]:
-        """Two programs that make the same new database, or the same new experiment, would be in each other's way."""
+        """Lock the database: two programs that make it, or an experiment in it, at the same time fail."""
         path = self._place.uri.removeprefix("sqlite:///")
         if path == self._place.uri:
             yield
@@ -167,7 +167,7 @@ class MlflowStore:
 
     @contextlib.contextmanager
     def _errors(self) -> Generator[None, None, None]:
-        """Whatever goes wrong in MLflow, its database or its network, as a StoreError with one line."""
+        """Turn any failure of MLflow, its database or the network into a StoreError with one line."""
         try:
             yield
         except StoreError:
@@ -178,7 +178,7 @@ class MlflowStore:
 
 
 def _words(error: BaseException, place: Place) -> str:
-    """One line: MLflow's own of a network's failure is three, about the library's inside."""
+    """The failure in one line; MLflow's own message for a network failure has three."""
     kinds: set[str] = set()
     cause: BaseException | None = error
     while cause is not None:

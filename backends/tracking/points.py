@@ -1,5 +1,6 @@
-"""From what a run wrote to points for MLflow. The same file gives the same points, whenever and however often it is read:
-times come from the file, so that what was sent before can be told from what was not.
+"""Turns the files of a run into points for MLflow.
+
+The same file always gives the same points, because times come from the file. So points that were sent can be recognised.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from backends.megatron.segment import seconds_of
 from backends.telemetry.readings import GpuReading, Snapshot
 from backends.telemetry.wire import decode_line
 
-REFUSED = re.compile(r"[^\w\-./ ]")  # what MLflow takes in no name; training_mlflow.patch leaves out the same
+REFUSED = re.compile(
+    r"[^\w\-./ ]"
+)  # MLflow refuses these in names; training_mlflow.patch leaves them out, too
 LONGEST_NAME = 250
 MOST_IN_LINE = 200  # points of one line; a hostile log has more
-SYSTEM_INTERVAL = 30.0  # s between two readings of a host that are sent: eight GPUs are 40 points each time
+SYSTEM_INTERVAL = 30.0  # s between two readings of a host; eight GPUs are 40 points each time
 MIB = 2**20
 
 
@@ -50,9 +53,9 @@ def allowed_name(name: str) -> str:
 
 
 class LogPoints:
-    """Points from a log of Megatron-LM. `began`: s since the epoch; where the log has no times they are counted from there.
+    """Points from a log of Megatron-LM. `began`: s since the epoch, from which times are counted if the log has none.
 
-    `record` holds all that the log said, for what is told beside the points.
+    `record` holds everything that the log says.
     """
 
     def __init__(self, began: float) -> None:
@@ -69,7 +72,7 @@ class LogPoints:
         return self._rows(self._parser.finish())
 
     def _rows(self, events: list[Event]) -> list[Row]:
-        """In the order of the lines: the parser tells of many iterations at once, and of what stands between them after."""
+        """Rows in the order of the lines. The parser yields many iterations at once, and what stood between them later."""
         self.record.apply(events)
         found = sorted(_lines(events), key=lambda entry: entry[0])
         return [row for _, event, i in found if (row := self._row_of(event, i)).points]
@@ -94,7 +97,7 @@ class LogPoints:
         named = [
             (name, column[i])
             for name, column in batch.columns.items()
-            if not (skipped and skipped[i] and column[i] == 0.0 and is_loss(name))  # a mean of nothing
+            if not (skipped and skipped[i] and column[i] == 0.0 and is_loss(name))  # the mean over no samples
         ]
         return self._row(batch.lines[i], named, self._iteration)
 
@@ -121,7 +124,7 @@ class LogPoints:
 
 
 def _lines(events: list[Event]) -> Iterator[tuple[int, IterationBatch | Validation | Memory, int]]:
-    """(line, event, row in it) of everything that has points."""
+    """(line, event, row in the event) of everything that has points."""
     for event in events:
         if isinstance(event, IterationBatch):
             for i, line in enumerate(event.lines):
@@ -138,9 +141,9 @@ def _number(value: float) -> float:
 
 
 class TelemetryPoints:
-    """Points from telemetry.jsonl, by the names that MLflow shows as system metrics; their step is the line's number.
+    """Points from telemetry.jsonl, with the names that MLflow shows as system metrics. The step is the line's number.
 
-    Of each host one reading in `SYSTEM_INTERVAL` s. The first host has the plain names, others add theirs.
+    One reading of each host is taken in `SYSTEM_INTERVAL` s. The names of all hosts but the first contain the host.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps at it until everything has been sent: a store that is away is asked again with growing pauses."""
+"""Sends until everything has arrived. A store that is away is tried again after growing pauses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # s before the store is asked again
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How what is tracked ended; `time`: s since the epoch. "RUNNING": its files end here, but it goes on."""
+    """How the tracked run ended. `time`: s since the epoch. "RUNNING": it goes on beyond the end of its files."""
 
     status: Status
     time: float | None = None
@@ -33,13 +33,13 @@ def send(
     interval: float = INTERVAL,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Send all until `ended` says how it did; whether everything arrived.
+    """Send until `ended` returns how the run ended. Returns whether everything arrived.
 
-    A store that stays away for `patience` s after that is given up, and so is everything when `stopped` is set.
+    It gives up if the store stays away for `patience` s after the end, or if `stopped` is set.
     """
     pause, given_up = FIRST_PAUSE, None
     while not stopped.is_set():
-        ending = ended()  # asked first: what was written before the end is read after it
+        ending = ended()  # asked before reading, so that everything written before the end is read
         try:
             count = tracker.step()
             tell(tracker.progress())

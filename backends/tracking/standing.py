@@ -1,4 +1,4 @@
-"""How far a run's numbers have come to MLflow, from its tracking.json, in a few words."""
+"""How much of a run MLflow has, from the run's tracking.json, in a few words."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from backends.files import read_json
 from backends.runs.folder import RunFolder
 from backends.text import clean_line
 
-LAGS = 1000  # points that wait; as many as MLflow takes in one call
+LAGS = 1000  # waiting points, as many as MLflow takes in one call
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`sent` and `waiting` count points of the newest sender; `complete`: it sent all, to the end of the run.
+    """`sent` and `waiting`: points of the newest sender. `complete`: it sent everything up to the end of the run.
 
-    `trouble` says what kept the last call from success.
+    `trouble`: why the last call failed.
     """
 
     address: str
@@ -46,7 +46,7 @@ class Standing:
 
 
 def read_standing(folder: RunFolder) -> Standing | None:
-    """None for a run that is not tracked (yet)."""
+    """None for a run that is not tracked, or not yet."""
     value = read_json(folder.tracking)
     if value is None or not isinstance(address := value.get("address"), str):
         return None
@@ -68,7 +68,7 @@ def read_standing(folder: RunFolder) -> Standing | None:
 
 
 def lag_of(standing: Standing | None, *, over: bool) -> tuple[str, str] | None:
-    """(what is amiss, what to do) where MLflow does not keep up with a run; None where it does, or is not used."""
+    """(problem, remedy) if MLflow does not keep up with a run; None if it does, or is not used."""
     if standing is None or standing.complete:
         return None
     behind = f": {standing.waiting:,} points wait" if standing.waiting else ""

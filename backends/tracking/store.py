@@ -1,4 +1,4 @@
-"""What tracking asks of a store of runs, and how it fails."""
+"""The interface of a store of runs, and its failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Status: TypeAlias = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
 class StoreError(Exception):
-    """The store did not take something. `refused`: it never will; otherwise it was away, and may have taken it or not."""
+    """The store did not take something. `refused`: it never will. Otherwise it was away and may have taken it or not."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run as the store has it. `latest`: the highest step of each metric."""
+    """A run in the store. `latest`: the highest step of each metric."""
 
     run_id: str
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -33,22 +33,22 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which run: the one with this `lineage` tag, else one that is made so. `began`: s since the epoch."""
+    """The wanted run: the one with this `lineage` tag, which is made if necessary. `began`: s since the epoch."""
 
     lineage: str
     name: str
     began: float
     parent_lineage: str | None = None
-    run_id: str | None = None  # made before by somebody else
+    run_id: str | None = None  # if it was made before
 
 
 class Store(Protocol):
-    """Every method may raise StoreError, and none waits for long."""
+    """Every method may raise StoreError; none waits long."""
 
     def open(self, wanted: Wanted) -> Opened: ...
     def look(self, run_id: str) -> Opened: ...
     def send(self, run_id: str, points: Sequence[Point], tags: Mapping[str, str]) -> None:
-        """At most 1000 points; the tags are set when the points are in."""
+        """At most 1000 points. The tags are set after the points."""
         ...
 
     def parameters(self, run_id: str, values: Mapping[str, str]) -> None: ...

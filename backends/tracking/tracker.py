@@ -1,7 +1,7 @@
-"""Sends what a run writes to a store of runs: every point once, in batches, whatever happens to the store meanwhile.
+"""Sends the files of a run to a store of runs in batches: every point exactly once, even if the store fails meanwhile.
 
-How far it came stands in a tag at the store, set by the call that brought the points. After a failure nobody knows whether
-a batch arrived; then it is looked up, and only what is missing is sent.
+A tag at the store records how far it came; the call that brings the points sets it. After a failure it is unknown whether
+the batch arrived. Then the store is asked, and only the missing points are sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PICTURE, BUCKETS = "loss.svg", 400
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`sent` and `waiting` count points of this program's lifetime; `trouble` says what kept the last call from success."""
+    """`sent` and `waiting`: points since this program began. `trouble`: why the last call failed."""
 
     run_id: str | None
     sent: int
@@ -34,7 +34,7 @@ class Progress:
 
 
 class Tracker:
-    """One subject and one store. `step` and `end` raise StoreError when the store is away; call them again later."""
+    """Sends one subject to one store. `step` and `end` raise StoreError while the store is away; call them again later."""
 
     def __init__(self, subject: Subject, store: Store) -> None:
         self.subject = subject
@@ -44,9 +44,11 @@ class Tracker:
         if subject.telemetry is not None:
             self._feeds.append(Feed(f"{SENT}.{subject.name}.telemetry", subject.telemetry, TelemetryPoints()))
         self._opened: Opened | None = None
-        self._uncertain = {feed.name for feed in self._feeds}  # whose next batch may be there already
+        self._uncertain = {
+            feed.name for feed in self._feeds
+        }  # feeds whose next batch may have arrived already
         self._told: dict[str, str] = {}  # parameters that the store has
-        self._considered = 0  # arguments of the log that were looked at
+        self._considered = 0  # number of arguments of the log that were compared
         self._sent = 0
         self._finished = False
 
@@ -60,7 +62,7 @@ class Tracker:
         return Progress(run_id, self._sent, sum(feed.waiting for feed in self._feeds), trouble)
 
     def step(self) -> int:
-        """Send one batch of each file; how many points these were."""
+        """Send one batch of each file. Returns the number of points."""
         opened = self._opened or self._open()
         count = 0
         for feed in self._feeds:
@@ -73,14 +75,14 @@ class Tracker:
         return count
 
     def finish_reading(self) -> None:
-        """The files grow no more: their last lines count too. After a `step` that had nothing to do."""
+        """The files are complete: read their last lines, too. Call it after a `step` that had nothing to send."""
         if not self._finished:
             self._finished = True
             for feed in self._feeds:
                 feed.finish()
 
     def end(self, status: Status, ended: float | None) -> None:
-        """Tell what stands beside the numbers, and how it ended (s since the epoch). After all points were sent."""
+        """Send files and picture, and how the run ended (`ended`: s since the epoch). Call it after all points were sent."""
         opened = self._opened or self._open()
         for path in self.subject.files:
             if path.is_file():
@@ -118,7 +120,7 @@ class Tracker:
         self._sent += len(points)
 
     def _deliver_singly(self, opened: Opened, batch: Batch, points: Sequence[Point]) -> None:
-        """The store refused a batch for good: all of it but the metrics that it does not take."""
+        """Send a batch that the store refused metric by metric, and note the metrics that it refuses."""
         refused: set[str] = set()
         for key in dict.fromkeys(point.key for point in points):
             try:
@@ -146,14 +148,14 @@ class Tracker:
         return tuple(p for p in batch.points if (p.step, p.time) not in found.get(p.key, ()))
 
     def _tell_arguments(self, opened: Opened) -> None:
-        """The arguments that the log printed, when their list is whole."""
+        """Send the arguments that the log printed, once their list is complete."""
         arguments = self.record.arguments
         if len(arguments) != self._considered and (self.record.iteration is not None or self._finished):
             self._tell(opened, arguments)
             self._considered = len(arguments)
 
     def _tell(self, opened: Opened, values: Mapping[str, str]) -> None:
-        """Parameters never change in MLflow: what another attempt says otherwise goes into a tag."""
+        """Send parameters. They cannot change in MLflow, so other values of a later attempt go into a tag."""
         wanted = cut(values)
         new = {name: value for name, value in wanted.items() if name not in self._told}
         try:

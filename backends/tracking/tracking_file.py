@@ -1,4 +1,4 @@
-"""`tracking.json` of a run folder: where its numbers go, and how far they came."""
+"""`tracking.json` of a run folder: where its numbers are sent, and how many have arrived."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from backends.text import clean_line
 from backends.tracking.place import Place
 from backends.tracking.tracker import Progress
 
-INTERVAL = 10.0  # s between two writings when nothing but the counts changed
+INTERVAL = 10.0  # s between two writings if only the counts changed
 
 
 def known_run_id(folder: RunFolder, place: Place) -> str | None:
-    """The MLflow run that this run was given at `place`, by whoever started or tracked it before."""
+    """The MLflow run that this run already has at `place`, if any."""
     value = read_json(folder.tracking) or {}
     run_id = value.get("run_id")
     return run_id if value.get("address") == place.shown and isinstance(run_id, str) else None
 
 
 class TrackingFile:
-    """Written when something new is to be said, else every `INTERVAL` s. A full disk costs it, never the sending."""
+    """Written when something changes, else every `INTERVAL` s. If it cannot be written, the sending goes on."""
 
     def __init__(self, folder: RunFolder, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""How MLflow's and TensorBoard's pages are started, and what they show."""
+"""The commands that start the web pages of MLflow and TensorBoard."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from backends.tracking.web_server import LOOPBACK
 MLFLOW_PORT, TENSORBOARD_PORT = 5000, 6006  # their own defaults, and the tutorial's
 
 
-# What MLflow's pages do without: programs that run jobs, and news for their makers.
+# Turns off job execution and telemetry, which the pages do not need.
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
 def mlflow_command(place: Place) -> Callable[[int], Sequence[str]]:
-    """`mlflow ui` over the store of `place`. Raises UserError where there is no MLflow here."""
+    """`mlflow ui` for the store of `place`. Raises UserError if MLflow is not installed."""
     if not has_mlflow():
         raise UserError("MLflow is not installed.", "pip install 'mdk-tui[mlflow]'")
     words = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", place.uri]
@@ -32,9 +32,9 @@ def mlflow_command(place: Place) -> Callable[[int], Sequence[str]]:
 def tensorboard_command(
     logs: Path, singularity: str | None, image: Path, *, in_image: bool
 ) -> Callable[[int], Sequence[str]]:
-    """TensorBoard of this Python; else, or with `in_image`, that of the image, without the home folder as in the tutorial.
+    """TensorBoard of this Python, else (or with `in_image`) of the image, started without the home folder as in the tutorial.
 
-    Raises UserError where there is neither.
+    Raises UserError if there is neither.
     """
     tail = ("--logdir", str(logs), "--host", LOOPBACK)
     if not in_image and importlib.util.find_spec("tensorboard") is not None:
@@ -61,7 +61,7 @@ def tensorboard_command(
 
 
 def tensorboard_folder(folder: RunFolder) -> Path:
-    """Where a run's trainer writes event files, as its plan says. Raises UserError where it writes none."""
+    """Where the trainer of a run writes event files, by its plan. Raises UserError if it writes none."""
     plan = folder.plan()
     named = value_of(plan.arguments, "--tensorboard-dir")
     if plan.kind != "train" or plan.trainer != "megatron" or not (named or plan.save):

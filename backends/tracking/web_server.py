@@ -1,6 +1,6 @@
-"""Web pages beside the terminal: MLflow's and TensorBoard's own, on the loopback address, reached through SSH.
+"""Starts and stops the web servers of MLflow and TensorBoard on the loopback address, which is reached through SSH.
 
-A server outlives the program that starts it. `outputs/web-servers/` says which run, so that one is used again, or stopped.
+A server outlives the program that starts it. `outputs/web-servers/` records which run, so that they can be reused or stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK = 0.1  # s
 
 @dataclass(frozen=True, slots=True)
 class WebServer:
-    """`shows`: the folder or the address of the store that it was started for. `process` leads a session of its own."""
+    """`shows`: the folder or the store that it was started for. `process` leads a session of its own."""
 
     name: str
     shows: str
@@ -45,13 +45,13 @@ class WebServer:
 
 
 def ssh_line(port: int, environment: Mapping[str, str], user: str, host: str) -> str:
-    """What to run on the machine with the browser. The address is that by which its user came here, else `host`."""
+    """The command for the machine with the browser. The address is the one that this SSH session came to, else `host`."""
     fields = environment.get("SSH_CONNECTION", "").split()
     return f"ssh -N -L {port}:{LOOPBACK}:{port} {user}@{fields[2] if len(fields) == 4 else host}"
 
 
 def running(workspace: Workspace, name: str) -> list[WebServer]:
-    """The servers called `name` that were started for this workspace and live on this machine."""
+    """The servers called `name` of this workspace that run on this machine."""
     return [
         server for file in sorted(_folder(workspace).glob(f"{name}-*.json")) if (server := _read(file, name))
     ]
@@ -67,9 +67,9 @@ def start(
     environment: Mapping[str, str],
     limit: float = START_LIMIT,
 ) -> WebServer:
-    """The server for `shows`: the one that runs, else a new one, by `command` of a free port (`port` if it is).
+    """The running server for `shows`, else a new one, started with `command(port)`; if `port` is taken, with another.
 
-    Returns when it answers. Raises UserError with its last words.
+    Returns when it answers. Raises UserError with the last line of its output.
     """
     if found := next((server for server in running(workspace, name) if server.shows == shows), None):
         return found
@@ -100,7 +100,7 @@ def start(
 
 
 def stop(server: WebServer) -> None:
-    """End it and its workers; returns when they are gone."""
+    """End the server and its workers. Returns when they are gone."""
     until = time.monotonic() + STOP_LIMIT
     while members := [p for p in living_processes() if p.session == server.process.session]:
         number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
@@ -144,7 +144,7 @@ def _read(file: Path, name: str) -> WebServer | None:
 
 
 def _answers(server: WebServer, child: subprocess.Popen[bytes], limit: float) -> bool:
-    """Whether somebody listens before it ends or `limit` s are over."""
+    """Whether the port accepts a connection before `child` ends or `limit` s are over."""
     until = time.monotonic() + limit
     while child.poll() is None and time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, server.port), timeout=1.0):

@@ -164,7 +164,7 @@ def test_no_free_gpu_is_written_down_instead(workspace: Workspace, tmp_path: Pat
     (skipped,) = sampler(workspace, tmp_path / "ck", busy, launcher="mpirun", trainer="megatron").sample(200)
     assert skipped.skipped in ("Too few GPUs are free: it needs 1.", "Too few GPUs are free: it needs 4.")
     (skipped,) = sampler(workspace, tmp_path / "ck", launcher="slurm").sample(200)
-    assert "Under slurm" in skipped.skipped
+    assert "A run of slurm" in skipped.skipped
     (skipped,) = sampler(workspace, tmp_path / "ck").sample(100)
     assert "no checkpoint of iteration 100" in skipped.skipped
 

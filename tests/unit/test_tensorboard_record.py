@@ -142,7 +142,7 @@ def test_a_folder_is_read_file_by_file_and_followed(tmp_path: Path):
     assert found.train_iters is None  # the second file does not say
     assert lines[0] == "event file events.out.tfevents.1700000000.node.1.0"
     assert "seq_length 2048" in lines
-    assert any("no whole record" in line for line in lines)
+    assert any("not a whole record" in line for line in lines)
 
 
 def test_a_new_file_is_noticed(tmp_path: Path):
