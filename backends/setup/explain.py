@@ -51,6 +51,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     (r"is missing: it is written last", "The preprocessing ended without an index, whatever its status said: a worker of it failed.", "Read what it printed above; mend that, then run the step again."),
     (r"hunk failed|hunk #\d+ failed", "The file was edited, so the patch does not fit.", "git diff shows the edits; undo them, or apply the patch by hand."),
     (r"after resolving the conflicts|error: could not apply|your local changes would be overwritten", "The commit does not fit the clone as it is.", "git status shows the conflict; `git cherry-pick --abort` takes it back."),
+    (r"\.lock': File exists", "A git command was killed in this clone, or still runs there.", "If none runs, remove the lock file that is named above, then run the step again."),
     (r"Permission denied|Read-only file system", "Something could not be written.", "The line above names it: check its owner and permissions."),
     (r"\bkilled\b|signal 9\b|out of memory", "The system killed the command, most likely for memory.", "Use fewer workers, or a machine with more memory."),
 )  # fmt: skip

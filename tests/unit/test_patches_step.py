@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from backends.errors import UserError
 from backends.programs import RealPrograms
@@ -27,6 +28,7 @@ from backends.setup.patches_step import (
 from backends.setup.runner import run_actions
 from backends.setup.step import Action, Site
 from backends.workspace import Workspace
+from tui.cli import cli
 
 pytestmark = pytest.mark.skipif(shutil.which("patch") is None, reason="there is no patch")
 
@@ -167,3 +169,12 @@ def test_a_picked_fix_can_be_reversed_and_applied_again(site: Site, tmp_path: Pa
         run(reverse_actions(site), tmp_path)
         assert state(site, fix) == "pending" and target.read_text() == old
     assert git("log", "--format=%s").split("\n") == ["the fix", "ahead", "before"]
+
+
+def test_a_reversal_leaves_pending_patches_and_succeeds(site: Site) -> None:
+    script = site.workspace.megatron / PATCHES[0].target
+    words = ["-w", str(site.workspace.root), "setup", "patches", "--yes"]
+    for option, applied in ([], True), (["--reverse"], False), (["--reverse"], False):
+        done = CliRunner().invoke(cli, [*words, *option], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert script.exists() is applied

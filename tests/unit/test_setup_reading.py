@@ -135,6 +135,7 @@ def test_other_lines_are_no_progress() -> None:
         ("error: write failed: No space left on device", "full"),
         ("NameError: name 'nltk' is not defined", "lacks nltk"),
         ("1 out of 1 hunk FAILED", "was edited"),
+        ("fatal: Unable to create '/x/.git/index.lock': File exists.", "git command was killed"),
     ],
 )
 def test_failures_are_explained(line: str, words: str) -> None:
