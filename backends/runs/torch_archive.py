@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 LOCAL_HEADER, DIRECTORY_ENTRY, END_RECORD = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
-ZIP64_END_RECORD, ZIP64_LOCATOR = b"PK\x06\x06", b"PK\x06\x07"
+ZIP64_LOCATOR = b"PK\x06\x07"
 TAIL = 65_557  # bytes: the end record and the longest comment
 PICKLE_LIMIT = 256 * 2**20  # bytes; core_r0.8.0 writes some hundred KB
 
@@ -95,7 +95,7 @@ def torn(path: Path) -> str | None:
             # torch.save always writes the zip64 end record, whatever the size.
             (expected_end,) = struct.unpack("<Q", tail[end - 12 : end - 4])
             record = _read_at(file, expected_end, size, 56)
-            if not record.startswith(ZIP64_END_RECORD) or len(record) < 56:
+            if len(record) < 56:
                 return "is damaged"
             length, offset = struct.unpack("<QQ", record[40:56])
         whole = offset + length == expected_end and _read_at(file, offset, size, 4) == DIRECTORY_ENTRY
