@@ -104,7 +104,7 @@ def _check(save: Path, iteration: Iteration | None) -> None:
     if not folder.is_dir():
         raise UserError(f"{save} holds no checkpoint of iteration {wanted}.", see)
     if reason := describe(folder, tracked=True).reason:
-        raise UserError(f"The checkpoint of iteration {wanted} is not whole: {reason}", see)
+        raise UserError(f"The checkpoint of iteration {wanted} is not complete: {reason}", see)
 
 
 def _model_of(

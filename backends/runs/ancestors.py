@@ -1,4 +1,4 @@
-"""Where a run comes from: the runs that it continues or branched from, with what their logs say."""
+"""The runs that a run continues or branched from, and the records of their logs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from backends.runs.folder import NAME, RunFolder
 from backends.workspace import Workspace
 
 Descent: TypeAlias = Literal["restart", "branch"]
-LONGEST = 100  # runs; a lineage beyond that is cut at its oldest end
+LONGEST = 100  # runs; of a longer line the oldest runs are left out
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """A run before another one: `child` says how that one came from it."""
+    """An earlier run. `child` says how the next run came from it."""
 
     folder: RunFolder
     child: Descent
@@ -27,7 +27,7 @@ class Ancestor:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """The log of an ancestor. `child`: how the run after it began."""
+    """The record of an ancestor's log. `child` says how the next run began."""
 
     name: str
     record: Record
@@ -35,7 +35,7 @@ class Chapter:
 
 
 def ancestors(workspace: Workspace, folder: RunFolder) -> list[Ancestor]:
-    """The runs that `folder` descends from, oldest first. A plan that is gone ends the line; a circle is not gone round."""
+    """The runs that `folder` descends from, oldest first. The line ends at a plan that cannot be read, and at a cycle."""
     found: list[Ancestor] = []
     seen = {folder.name}
     while len(found) < LONGEST:
@@ -54,7 +54,7 @@ def ancestors(workspace: Workspace, folder: RunFolder) -> list[Ancestor]:
 
 
 def chapters(workspace: Workspace, folder: RunFolder) -> Iterator[Chapter]:
-    """What the logs of `ancestors` say, oldest first. Reads each whole; one that cannot be read is left out."""
+    """The records of the `ancestors`, oldest first. Reads each log from start to end; skips one that cannot be read."""
     for ancestor in ancestors(workspace, folder):
         try:
             record = read_log(ancestor.folder.log)

@@ -1,7 +1,7 @@
-"""Argument words as the values that a trainer makes of them: parsed, completed with its defaults, what follows derived.
+"""Turns argument words into the values that a trainer gets: parsed, with defaults and derived values.
 
-Defaults and derivations are those of megatron/training/arguments.py of core_r0.8.0 and, for the demo, of its own parser;
-only arguments that decide about a resume have a default here, others are taken as far as they are given.
+Defaults and derivations are those of megatron/training/arguments.py of core_r0.8.0 and of the demo's parser. Only
+arguments that matter for a resume have a default here; others are taken only if they are given.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ DEMO_DEFAULTS: Mapping[str, Any] = {
 
 
 def given_values(arguments: Iterable[str]) -> dict[str, Any]:
-    """name → value of what `arguments` say, by argparse's names. A flag without a value is True, several values are a list."""
+    """name → value of `arguments` by argparse's names. A flag without a value is True, several values are a list."""
     found: dict[str, Any] = {}
     for flag, words in group_arguments(arguments):
         if flag in NEGATIVE and not words:
@@ -92,7 +92,7 @@ def given_values(arguments: Iterable[str]) -> dict[str, Any]:
 
 
 def planned_values(arguments: Sequence[str], trainer: Trainer, processes: int = 1) -> dict[str, Any]:
-    """What `trainer` with so many ranks makes of `arguments`, as far as it decides about a resume."""
+    """The values that `trainer` gets from `arguments` with so many ranks, as far as they matter for a resume."""
     defaults = DEMO_DEFAULTS if trainer == "demo" else MEGATRON_DEFAULTS
     values = {**defaults, **given_values(arguments)}
     _complete_model(values)
@@ -112,7 +112,7 @@ def name_of(flag: str) -> str:
 
 
 def flag_of(name: str) -> str:
-    """The flag that sets the argument `name`, or, for those that can only be turned off, turns it off."""
+    """The flag that sets the argument `name`, or that turns it off if it can only be turned off."""
     negative = {argument: flag for flag, argument in NEGATIVE.items()}
     if name in ("override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"):
         return f"--{name.removesuffix('_opt_param_scheduler').replace('_', '-')}-opt_param-scheduler"
@@ -120,7 +120,7 @@ def flag_of(name: str) -> str:
 
 
 def parsed(text: str) -> Any:
-    """`text` as Python would print it: a number, True, False or None; anything else stays text."""
+    """`text` as a number, True, False or None if Python would print that so; anything else stays text."""
     words: dict[str, Any] = {"None": None, "True": True, "False": False}
     if text in words:
         return words[text]

@@ -1,7 +1,7 @@
-"""Whether a run that crashed is resumed by itself, when, and how often: decided here, carried out by its supervisor.
+"""Decides whether and when a crashed run is resumed automatically. The run's supervisor carries it out.
 
-At most so many times in a row as [resume] automatic of mdk.toml says (0, the default: never), each time after a longer
-pause, and never where the same end is certain or nobody saw it.
+`automatic` in section [resume] of mdk.toml limits the attempts in a row (default 0: never). The pause doubles with each
+attempt. A run is not resumed if the same error would occur again, or if no supervisor saw it end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from backends.runs.plan import RunPlan
 from backends.runs.signs import Signs
 
 LONGEST_PAUSE = 30 * 60.0  # s
-LATE = 10 * 60.0  # s after its time in which it has come, or never will
-# Errors that come again with the same command, by their kinds in backends/megatron/known_errors.py.
+LATE = 10 * 60.0  # s after the due time; an automatic resume that has not happened by then never will
+# Errors that the same command would meet again, by their kinds in backends/megatron/known_errors.py.
 REPEATING = frozenset({
     "out-of-memory", "duplicate-gpu", "no-master-address", "not-enough-slots", "local-rank", "invalid-device", "no-gpu",
     "no-data", "bad-index", "truncated-data", "no-tokenizer-file", "token-out-of-range", "vocabulary-mismatch",
@@ -33,7 +33,7 @@ REPEATING = frozenset({
 class Again:
     """An automatic resume: the `attempt`-th of `limit`, due `at` (s since the epoch).
 
-    Of `run`, the run that it became, and `dropped`, why it does not take place, one is set once that is known.
+    Later either `run` (the run that it started) or `dropped` (why it does not take place) is set.
     """
 
     attempt: int
@@ -44,15 +44,15 @@ class Again:
 
     @property
     def due(self) -> bool:
-        """Whether it is still to come."""
+        """Whether it has neither happened nor been dropped."""
         return self.run is None and self.dropped is None
 
     def expected(self, now: float) -> bool:
-        """Whether somebody on another machine may still carry it out."""
+        """Whether a supervisor on another machine may still carry it out."""
         return self.due and now < self.at + LATE
 
     def words(self) -> str:
-        """In one sentence; the time is local."""
+        """One sentence, with the local time."""
         count = f"{self.attempt} of {self.limit}"
         if self.run is not None:
             return f"Resumed by itself as {self.run} ({count})."
@@ -62,7 +62,7 @@ class Again:
 
     @classmethod
     def from_json(cls, value: object) -> Again | None:
-        """What dataclasses.asdict made; anything else is none."""
+        """Reads what dataclasses.asdict wrote; None for anything else."""
         if not isinstance(value, Mapping):
             return None
         taken: dict[str, Any] = {}
@@ -78,10 +78,10 @@ class Again:
 def automatic_resume(
     plan: RunPlan, signs: Signs, tracked: Iteration | None, *, limit: int, pause: float, now: float
 ) -> Again | None:
-    """What comes after a crash of a run that its supervisor saw end, and that nobody stopped. None: not wanted at all.
+    """The automatic resume after a crash that the supervisor saw. None: automatic resumes are switched off.
 
-    `tracked` is what the tracker of its save folder names now; `pause` s are waited before the first attempt, twice as
-    long before each further one.
+    `tracked` is the iteration that the tracker of the save folder names now. The first attempt waits `pause` s, each
+    further one twice as long.
     """
     if limit <= 0 or plan.kind != "train":
         return None
@@ -93,15 +93,15 @@ def automatic_resume(
 
 def _why_not(plan: RunPlan, signs: Signs, tracked: Iteration | None, limit: int) -> str | None:
     if plan.attempt >= limit:
-        return f"it was, {plan.attempt} times already."
+        return f"it has been resumed {plan.attempt} times already."
     if signs.interrupted:
         return "somebody interrupted or cancelled it."
     if signs.error_kind in REPEATING:
-        return f"this would come again ({signs.error_kind})."
+        return f"the same error would occur again ({signs.error_kind})."
     if plan.save is None or not isinstance(tracked, int):
-        return "there is no checkpoint that its tracker file names."
+        return "its tracker file names no checkpoint."
     if signs.iteration is None:
-        return "it ended before its first iteration, and would again."
+        return "it ended before its first iteration and would do so again."
     if plan.train_iters is not None and tracked >= plan.train_iters:
         return "its last checkpoint is of the last iteration."
     return None

@@ -1,4 +1,4 @@
-"""All runs of a workspace, newest first, each with how it does at this moment."""
+"""All runs of a workspace, newest first, each with its present state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backends.runs.state import Phase, RunState
 from backends.text import clean_line
 from backends.workspace import Workspace
 
-STARTING_LIMIT = 60.0  # s; a folder without state.json is starting for so long, then lost
+STARTING_LIMIT = 60.0  # s; a folder without state.json counts as starting, and after that as lost
 JSON_KEYS = ("run", "kind", "phase", "pid", "host", "started", "ended", "exit_code", "iteration", "train_iters",
              "address", "path", "title", "save", "load", "signal", "reason", "stopping", "note", "slurm_job",
              "again")  # fmt: skip
@@ -28,10 +28,10 @@ JSON_KEYS = ("run", "kind", "phase", "pid", "host", "started", "ended", "exit_co
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One run as a list shows it. `pid` is the job's; times are ISO; None: not known (yet).
+    """One run as a list shows it. `pid` is the job's, times are ISO, None means not known (yet).
 
-    `reason` says why it ended so, `stopping` what a stop is doing, `note` what its reader should know,
-    `again` what becomes of its automatic resume (`again_due`: it is still to come).
+    `reason` says why it ended, `stopping` how far a stop has come, `note` what the reader should know, `again` what
+    happens to its automatic resume (`again_due`: it is still to come).
     """
 
     run: str
@@ -68,14 +68,14 @@ class RunInfo:
 
 
 def run_folders(workspace: Workspace) -> Iterator[RunFolder]:
-    """Newest first. What is not called like a run is none."""
+    """Newest first. Skips folders whose names are not DATE/TIME."""
     for date in _children(workspace.runs, DATE.fullmatch):
         for path in _children(date, TIME.fullmatch):
             yield RunFolder(path)
 
 
 def trained(workspace: Workspace) -> Iterator[tuple[RunFolder, Path]]:
-    """The runs that train, newest first, and where each saves. One whose plan cannot be read is passed over."""
+    """The training runs, newest first, and where each saves. Skips a run whose plan cannot be read."""
     for folder in run_folders(workspace):
         try:
             plan = folder.plan()
@@ -90,7 +90,7 @@ def runs(workspace: Workspace) -> list[RunInfo]:
 
 
 def describe(folder: RunFolder) -> RunInfo:
-    """How a run does now. Never fails: what is damaged is said in `note`."""
+    """The present state of a run. Never fails: `note` names what is damaged."""
     plan, note = _plan(folder)
     state = folder.state()
     if state is None:
@@ -132,13 +132,13 @@ def _expected(state: RunState) -> bool:
 
 
 def _note(folder: RunFolder, state: RunState) -> str | None:
-    """What the supervisor wants known, or whoever asked the nodes."""
+    """The note of the supervisor, or of the check of the nodes."""
     words = state.note or nodes_note(folder)
     return clean_line(words) if words else None
 
 
 def nodes_note(folder: RunFolder) -> str | None:
-    """What whoever asked the nodes of a run without iterations found; None while all is well."""
+    """What the check of the nodes found while the run makes no progress; None if all is well."""
     words = (read_json(folder.nodes_file) or {}).get("note")
     return words if isinstance(words, str) and words else None
 
@@ -166,9 +166,9 @@ def observation_of(folder: RunFolder, state: RunState) -> Observation:
 
 
 def find_run(workspace: Workspace, name: str | None, *, training: bool = False) -> RunFolder:
-    """The run called `name` (DATE/TIME, or a path); None: the newest that runs, else the newest. Raises UserError.
+    """The run `name` (DATE/TIME or a path). None means the newest running one, else the newest. Raises UserError.
 
-    `training`: where no name is given, text servers are passed by, if anything else is there.
+    `training`: without a name, text servers are skipped if there is any other run.
     """
     if name is None:
         return _newest(workspace, training)
@@ -198,7 +198,7 @@ def find_run(workspace: Workspace, name: str | None, *, training: bool = False) 
 def find_log(
     workspace: Workspace, name: str | None, *, training: bool = False
 ) -> tuple[Path, RunFolder | None]:
-    """The log at the path `name`, else that of the run which `find_run` finds, and the run. Raises UserError."""
+    """(the log at the path `name`, None), else (the log of the run that `find_run` finds, that run). Raises UserError."""
     if name is not None and (path := existing(name)) is not None and not path.is_dir():
         return path, None
     try:

@@ -1,4 +1,4 @@
-"""Which checkpoint is meant by what somebody typed: a save folder, its base, one `iter_N`, or nothing."""
+"""Finds the checkpoint that the user means by a save folder, a base, one `iter_N`, or nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NO_TRACKER = f"there Megatron-LM finds no {TRACKER} and would start from random 
 class Source:
     """The checkpoint to go on from: `iteration` of the save folder `save`.
 
-    `branch`: it is not what the tracker names, or another line of training is wanted; Megatron-LM can then only load it
-    from a folder of its own. `why`: why it is not simply the folder that was given.
+    `branch`: the tracker does not name it, or the user wants a branch; Megatron-LM then needs a folder of its own to load
+    it from. `why` explains why it is not the folder that was given.
     """
 
     save: Path
@@ -43,7 +43,7 @@ class Source:
 
 
 def find_source(workspace: Workspace, given: Path | None, iteration: int | None) -> Source:
-    """The checkpoint that a training can go on from. Raises UserError where it is not there or not complete."""
+    """The checkpoint that a training can go on from. Raises UserError if it is missing or incomplete."""
     save, wanted, why = checkpoint_meant(workspace, given, iteration)
     tracker = read_tracker(save)
     if wanted is None:
@@ -82,7 +82,7 @@ def checkpoint_meant(
 
 
 def _whole(source: Source) -> Source:
-    """Raises UserError when it is not there or not whole: Megatron-LM would end with status 0, or load half of it."""
+    """Raises UserError if it is missing or incomplete: Megatron-LM would exit with status 0, or load half of it."""
     if not source.checkpoint.is_dir():
         there = sorted(c.iteration for c in checkpoints(source.save) if isinstance(c.iteration, int))
         raise UserError(
@@ -93,26 +93,26 @@ def _whole(source: Source) -> Source:
         )
     if reason := describe(source.checkpoint, tracked=True).reason:
         raise UserError(
-            f"Iteration {source.iteration} in {source.save} is not whole. {reason}",
+            f"Iteration {source.iteration} in {source.save} is not complete. {reason}",
             _instead(source.save) or f"See: mdk-tui checkpoints {source.save}",
         )
     return source
 
 
 def _instead(save: Path) -> str | None:
-    """The command that goes on from the newest whole checkpoint of `save`."""
+    """The command that branches from the newest complete checkpoint of `save`."""
     whole = next((c for c in checkpoints(save) if c.complete and isinstance(c.iteration, int)), None)
     return (
-        f"Branch from the newest whole one: mdk-tui resume {save} --iteration {whole.iteration}"
+        f"Branch from the newest complete one: mdk-tui resume {save} --iteration {whole.iteration}"
         if whole
         else None
     )
 
 
 def newest_whole(base: Path, iteration: int | None = None) -> tuple[Path, str]:
-    """(the newest dated folder of `base` whose tracker names a whole checkpoint, that in words with those passed over).
+    """(the newest dated folder of `base` whose tracker names a complete checkpoint, an explanation with those skipped).
 
-    `iteration`: one that has this iteration, whole. Raises UserError when there is none.
+    `iteration`: the newest that has this iteration, complete. Raises UserError if there is none.
     """
     dated = save_folders(base)
     if not dated:
@@ -120,7 +120,7 @@ def newest_whole(base: Path, iteration: int | None = None) -> tuple[Path, str]:
     passed: list[str] = []
     for save in dated:
         if (why := _not_whole(save, iteration)) is None:
-            over = f" Passed over: {'; '.join(passed)}" if passed else ""
+            over = f" Skipped: {'; '.join(passed)}" if passed else ""
             return save, f"Its newest dated folder with {_wanted(iteration)} is {save}.{over}"
         passed.append(f"{save.relative_to(base)}: {why}")
     raise UserError(
@@ -130,7 +130,7 @@ def newest_whole(base: Path, iteration: int | None = None) -> tuple[Path, str]:
 
 
 def _wanted(iteration: int | None) -> str:
-    return "a whole checkpoint" if iteration is None else f"iteration {iteration}"
+    return "a complete checkpoint" if iteration is None else f"iteration {iteration}"
 
 
 def _not_whole(save: Path, iteration: int | None) -> str | None:
@@ -145,11 +145,11 @@ def _not_whole(save: Path, iteration: int | None) -> str | None:
     if not folder.is_dir():
         return f"There is no {folder.name}."
     reason = describe(folder, tracked=True).reason
-    return f"{folder.name} is not whole: {reason}" if reason else None
+    return f"{folder.name} is not complete: {reason}" if reason else None
 
 
 def newest_save(workspace: Workspace) -> Path:
-    """Where the newest run that trained saves. Raises UserError when none did."""
+    """The save folder of the newest training run. Raises UserError if there is none."""
     newest = next(trained(workspace), None)
     if newest is not None:
         return newest[1]

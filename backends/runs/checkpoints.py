@@ -1,7 +1,7 @@
-"""Checkpoints described from disk, without torch: what is there, whole or not, and why.
+"""Describes checkpoints from disk, without torch: what is there, whether it is complete, and if not, why.
 
-Layout and the order in which Megatron-LM writes (shards, then metadata, then the tracker) decide; see
-megatron/training/checkpointing.py of core_r0.8.0 and megatron/core/dist_checkpointing.
+Megatron-LM writes the shards first, then the metadata, then the tracker file; see megatron/training/checkpointing.py of
+core_r0.8.0 and megatron/core/dist_checkpointing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backends.runs.torch_checkpoint import MODEL, SHARD, Layout, torch_problem
 
 TRACKER = "latest_checkpointed_iteration.txt"
 ITERATION = re.compile(r"iter_(\d{7,})")
-LONGEST = 18  # digits of an iteration
+LONGEST = 18  # digits of an iteration that is believed
 
 Iteration: TypeAlias = "int | Literal['release']"
 Format: TypeAlias = Literal["torch", "torch_dist", "zarr", "unknown"]
@@ -99,12 +99,12 @@ def is_save_folder(folder: Path) -> bool:
 
 
 def linked_folders(save: Path) -> list[Path]:
-    """The save folders that a branch's links lead to."""
+    """The save folders that the links in a branch's folder lead to."""
     return sorted({real(entry).parent for entry in _folders(save) if entry.is_symlink()})
 
 
 def checkpoints(save: Path) -> list[Checkpoint]:
-    """All checkpoints of one save folder, newest iteration first; also one that only the tracker names."""
+    """All checkpoints of one save folder, newest iteration first, including one that only the tracker names."""
     tracker = read_tracker(save)
     found = [
         describe(folder, tracked=tracker.iteration == iteration)
@@ -114,7 +114,7 @@ def checkpoints(save: Path) -> list[Checkpoint]:
     if tracker.iteration is not None and all(c.iteration != tracker.iteration for c in found):
         path = save / folder_name(tracker.iteration)
         reason = (
-            "The tracker names it, but its link leads nowhere: what this branch began with was moved or removed."
+            "The tracker names it, but its link leads nowhere: the checkpoint that this branch began with was moved or removed."
             if path.is_symlink()
             else "The tracker names it, but there is no such folder."
         )
@@ -129,7 +129,7 @@ def iteration_of(folder: Path) -> Iteration | None:
         return "release"
     match = ITERATION.fullmatch(folder.name)
     iteration = int(match[1]) if match else None
-    # iter_00000100 is no name that Megatron-LM gives, or would look for
+    # Megatron-LM neither writes nor looks for a name such as iter_00000100.
     return iteration if iteration is not None and folder.name == folder_name(iteration) else None
 
 
@@ -138,7 +138,7 @@ def folder_name(iteration: Iteration) -> str:
 
 
 def describe(folder: Path, *, tracked: bool) -> Checkpoint:
-    """One `iter_*` folder, judged by its files. Never raises for what the disk holds."""
+    """One `iter_*` folder, judged by its files. Raises no OSError: the reason names what cannot be read."""
     iteration = iteration_of(folder)
     if iteration is None:
         raise ValueError(f"{folder} is not a checkpoint folder")
@@ -149,7 +149,7 @@ def describe(folder: Path, *, tracked: bool) -> Checkpoint:
     except OSError as error:
         reason = f"It cannot be read: {error.strerror}."
     if reason is not None and not tracked:
-        reason += " The tracker does not name it: it is being written, or left over."
+        reason += " The tracker does not name it: it is being written, or its save did not end."
     return Checkpoint(str(folder), iteration, kind, layout, size, modified, tracked, reason)
 
 
@@ -194,7 +194,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """False for a link that goes in a circle or where we may not look: it must not hide the rest."""
+    """False for a link loop and for what may not be read: it must not hide the other folders."""
     try:
         return entry.is_dir()
     except OSError:

@@ -1,4 +1,4 @@
-"""The arguments of a checkpoint against those of a run that is to load it: what differs, and what comes of it.
+"""Compares the arguments stored in a checkpoint with those of the run that is to load it, and judges each difference.
 
 The rules follow megatron/training of core_r0.8.0: `check_checkpoint_args` and `load_checkpoint` in checkpointing.py, the
 strict loading of weights by name and shape, and `OptimizerParamScheduler.load_state_dict`.
@@ -19,37 +19,37 @@ from backends.runs.stored_values import Stored
 # What check_checkpoint_args asserts; the second group only where there is a vocabulary file.
 ASSERTED = ("num_layers", "hidden_size", "num_attention_heads", "add_position_embedding")
 ASSERTED_WITH_VOCABULARY = ("max_position_embeddings", "make_vocab_size_divisible_by", "tokenizer_type")
-# What decides about names and shapes of the weights, which are loaded strictly.
+# Arguments that determine the names and shapes of the weights, which are loaded strictly.
 SHAPES = ("ffn_hidden_size", "kv_channels", "num_query_groups", "swiglu", "add_bias_linear", "add_qkv_bias",
           "untie_embeddings_and_output_weights", "normalization", "position_embedding_type", "qk_layernorm",
           "num_experts", "use_legacy_models", "vocab_size")  # fmt: skip
-# What leaves names and shapes as they are but computes something else with the weights.
+# Arguments that keep names and shapes but change what is computed with the weights.
 MEANINGS = ("rotary_base", "rotary_percent", "rotary_interleaved", "rotary_seq_len_interpolation_factor", "squared_relu",
             "apply_layernorm_1p", "apply_residual_connection_post_layernorm", "norm_epsilon")  # fmt: skip
 LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
           "num_layers_per_virtual_pipeline_stage")  # fmt: skip
-ORDER = "The data come in another order from here on; samples that were seen are counted as before."
+ORDER = "From here on the data come in another order; the count of consumed samples goes on."
 HARMLESS = {
     "seq_length": ORDER,
     "seed": ORDER,
-    "data_path": "Other data; as many samples as were consumed are skipped in them.",
+    "data_path": "Other data: as many samples as were consumed are skipped in it.",
     "split": ORDER,
-    "micro_batch_size": "The same batches, cut into other pieces.",
+    "micro_batch_size": "The batches stay the same; they are split differently.",
     "context_parallel_size": "Weights are not split by it.",
     "sequence_parallel": "Weights are not split by it.",
 }
-# What Megatron-LM works out from others where it is not given.
+# Arguments that Megatron-LM derives from others if they are not given.
 DERIVED = ("ffn_hidden_size", "kv_channels", "lr_decay_iters", "lr_decay_samples")
-# Bookkeeping, different in every run.
+# Bookkeeping that differs from run to run.
 IGNORED = frozenset({"save", "load", "tensorboard_dir", "exit_signal_handler", "finetune", "no_load_optim", "no_load_rng",
                      "override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler", "use_dist_ckpt",
                      "auto_detect_ckpt_format", "dist_ckpt_format", "vocab_file", "merge_file", "fp16", "bf16",
                      "use_rotary_position_embeddings", "group_query_attention", "weight_decay_incr_style"})  # fmt: skip
-CONVERT = "tools/checkpoint/convert.py of Megatron-LM writes it anew for another layout"
+CONVERT = "tools/checkpoint/convert.py of Megatron-LM rewrites it for another layout"
 
 
 def compare(stored: Stored, plan: RunPlan) -> tuple[Difference, ...]:
-    """What differs between `stored` and what `plan` would train with, the gravest first."""
+    """The differences between `stored` and what `plan` would train with, the most serious first."""
     planned = planned_values(plan.arguments, plan.trainer, plan.processes)
     found = [*_model(stored, planned), *_load_flags(stored, planned), *_optimizer(stored, planned)]
     found = _without_consequences([*found, *_schedule(stored, planned)], given_values(plan.arguments))
@@ -60,7 +60,7 @@ def compare(stored: Stored, plan: RunPlan) -> tuple[Difference, ...]:
 
 
 def _without_consequences(found: Sequence[Difference], given: Mapping[str, Any]) -> list[Difference]:
-    """Without what merely follows from another difference: --ffn-hidden-size from --hidden-size."""
+    """Drops differences that follow from another one, as --ffn-hidden-size does from --hidden-size."""
     kept: list[Difference] = []
     for difference in found:
         follows = difference.flag in map(flag_of, DERIVED) and not any(
@@ -93,14 +93,14 @@ def _model(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
         shapes.append("max_position_embeddings")
     if not planned.get("finetune"):
         for name, old, new in pairs(stored.values, planned, asserted):
-            yield differing(name, old, new, "refused", "Megatron-LM compares the two and ends.")
+            yield differing(name, old, new, "refused", "Megatron-LM compares the two and stops.")
     else:
         shapes += asserted
     for name, old, new in pairs(stored.values, planned, shapes):
         if name != "num_query_groups" or _groups(stored.values) != _groups(planned):
             yield differing(name, old, new, "refused", "The weights have other names or shapes.")
     for name, old, new in pairs(stored.values, planned, MEANINGS):
-        yield differing(name, old, new, "changes", "It loads, but the weights then compute something else.")
+        yield differing(name, old, new, "changes", "It loads, but the model then computes something else.")
     yield from _layout(stored, planned)
     if not stored.distributed:
         for name, old, new in pairs(stored.values, planned, ["transformer_impl"]):
@@ -120,25 +120,30 @@ def _layout(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
             if old is None:
                 remedy = f"Take {flag_of(name)} away, or convert the checkpoint: {CONVERT}."
             yield differing(
-                name, old, new, "refused", "In torch format each rank finds its own shard only.", remedy
+                name, old, new, "refused", "In torch format each rank can only load its own shard.", remedy
             )
         elif stored.values.get("use_distributed_optimizer") and not stored.values.get(
             "ckpt_fully_parallel_save", True
         ):
-            message = "The distributed optimizer's state was not saved so that it can be split anew."
+            message = "The state of the distributed optimizer was saved in a form that cannot be split again."
             yield differing(
                 name, old, new, "refused", message, f"Give {flag_of(name)} {shown(old)}, or --no-load-optim."
             )
         else:
             yield differing(
-                name, old, new, "harmless", "It is split anew; the random state is not taken over.", ""
+                name,
+                old,
+                new,
+                "harmless",
+                "It is split again for the new layout; the state of the random generators is not loaded.",
+                "",
             )
 
 
 def _load_flags(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
-    """Flags without which this checkpoint is not read."""
+    """Flags that this checkpoint needs to be loaded."""
     if stored.distributed and not (planned.get("use_dist_ckpt") or planned.get("auto_detect_ckpt_format")):
-        message = "A distributed checkpoint is only read when that is said; without it Megatron-LM ends."
+        message = "Megatron-LM reads a distributed checkpoint only with this flag and stops without it."
         yield _flag("--auto-detect-ckpt-format", "torch_dist", "torch", message)
     if planned.get("finetune"):
         return
@@ -179,12 +184,12 @@ def _precision(values: Mapping[str, Any]) -> str | None:
 
 
 def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference]:
-    """Differences of the learning-rate schedule: refused without a flag that says which side counts."""
+    """Differences of the learning-rate schedule. Megatron-LM refuses them without a flag that says which side counts."""
     rows = list(pairs(stored.values, planned, INPUTS))
     if any(name == "weight_decay" for name, *_ in rows):
         rows = [row for row in rows if row[0] not in ("start_weight_decay", "end_weight_decay")]
     if planned.get("finetune") or planned.get("no_load_optim"):
-        yield from (differing(*row, "harmless", "The schedule begins anew.", "") for row in rows)
+        yield from (differing(*row, "harmless", "The schedule starts again.", "") for row in rows)
         return
     changes = schedule_changes(stored.scheduler, stored.values, planned)
     if not changes:
@@ -198,12 +203,12 @@ def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference
         verdict, message, remedy = "harmless", f"The new schedule counts ({what}).", ""
     else:
         verdict, message = "flag", f"The schedule changes: {what}."
-        remedy = f"{OVERRIDE} is added (the new values count); to keep the old ones give {USE_CHECKPOINT}."
+        remedy = f"{OVERRIDE} is added, so the new values count. To keep the old ones, give {USE_CHECKPOINT}."
         fix = {OVERRIDE: ()}
-        if not rows:  # nobody asked for another one
-            message = f"It was trained with another schedule than its arguments say: {what}."
+        if not rows:  # the arguments are the same
+            message = f"The stored schedule differs from the stored arguments: {what}."
             remedy, fix = (
-                f"{USE_CHECKPOINT} is added (the schedule goes on as it is stored).",
+                f"{USE_CHECKPOINT} is added, so the stored schedule goes on.",
                 {USE_CHECKPOINT: ()},
             )
     if not rows:
@@ -219,7 +224,7 @@ def _schedule(stored: Stored, planned: Mapping[str, Any]) -> Iterator[Difference
 
 
 def _rest(stored: Stored, given: Mapping[str, Any]) -> Iterator[Difference]:
-    """What else is given and differs; nothing in a checkpoint depends on it."""
+    """Other given arguments that differ; nothing in a checkpoint depends on them."""
     for name, old, new in pairs(stored.values, given, [name for name in given if name not in IGNORED]):
         yield differing(
             name, old, new, "harmless", HARMLESS.get(name, "Nothing in the checkpoint depends on it."), ""

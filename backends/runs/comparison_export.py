@@ -1,4 +1,4 @@
-"""What is compared, for other programs: every value as CSV, figures and thinned curves as JSON, the curves as SVG."""
+"""A comparison of runs as files: all values as CSV, figures and thinned curves as JSON, the curves as SVG."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POINTS = 500  # of a curve in JSON
 
 
 def write_csv(file: TextIO, subjects: Sequence[Subject], records: Sequence[Record]) -> None:
-    """A row an iteration line: run, attempt, iteration, time (s since 1970), tokens, then all metrics. Raises OSError."""
+    """One row per iteration line: run, attempt, iteration, time (s since 1970), tokens, then all metrics. Raises OSError."""
     metrics = list(dict.fromkeys(name for record in records for name in record.metrics()))
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*HEAD, *metrics])
@@ -35,7 +35,7 @@ def write_csv(file: TextIO, subjects: Sequence[Subject], records: Sequence[Recor
 
 
 def _rows(record: Record, segment: Segment, metrics: Sequence[str]) -> Iterator[list[object]]:
-    with record.lock:  # it may be growing
+    with record.lock:  # the log may still be growing
         columns: dict[str, dict[float, float]] = {
             name: dict(zip(series.iterations, series.values, strict=True))
             for name in metrics
@@ -81,7 +81,7 @@ def comparison_json(subjects: Sequence[Subject], records: Sequence[Record], metr
 
 
 def _curves(record: Record, metric: str) -> list[dict[str, list[float]]]:
-    """One an attempt, thinned: minima and maxima survive."""
+    """One curve per attempt, thinned; minima and maxima are kept."""
     with record.lock:
         found = record.curves(metric, buckets=POINTS)
     return [{"iteration": c.xs, "min": c.lows, "max": c.highs, "mean": c.means} for c in found]
@@ -90,7 +90,7 @@ def _curves(record: Record, metric: str) -> list[dict[str, list[float]]]:
 def export(
     kind: Kind, folder: Path, subjects: Sequence[Subject], records: Sequence[Record], metric: str
 ) -> Path:
-    """Write a file of its own into `folder`: compare.csv, compare.json, compare.svg, or the next free number. Raises OSError."""
+    """Write a new file into `folder`: compare.csv, .json or .svg, with a number if the name is taken. Raises OSError."""
     path, file = _new_file(folder, kind)
     with file:
         if kind == "csv":
@@ -105,7 +105,7 @@ def export(
 def comparison_svg(
     subjects: Sequence[Subject], records: Sequence[Record], metric: str, *, log: bool = False
 ) -> str:
-    """The curves of `metric`, a colour a subject."""
+    """The curves of `metric`, one colour per subject."""
     drawn: list[Drawn] = []
     for name, record in zip(short_names(subjects), records, strict=True):
         with record.lock:

@@ -1,4 +1,4 @@
-"""One argument of a checkpoint that differs from a run's: what comes of it, in words, and the change that takes it back."""
+"""One argument that differs between a checkpoint and a run: the consequence, and the change that undoes the difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERDICTS: Mapping[Verdict, str] = {"harmless": "harmless", "flag": "needs a flag
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One argument that differs. `stored` and `planned` as words; `fix`: what to change in the plan's arguments."""
+    """One argument that differs. `stored` and `planned` are text; `fix` is the change of the plan's arguments."""
 
     flag: str
     stored: str
@@ -30,7 +30,7 @@ class Difference:
         return {name: value for name, value in asdict(self).items() if name != "fix"}
 
     def as_problem(self) -> Problem | None:
-        """None for what is harmless. Of a flag that is needed it says that it is not there yet."""
+        """None if it is harmless. A needed flag is a problem only while it is not given."""
         if self.verdict == "harmless":
             return None
         severity = "warning" if self.verdict == "changes" else "error"
@@ -39,7 +39,7 @@ class Difference:
 
 
 def same(stored: Any, planned: Any) -> bool:
-    """Whether two values say the same; 6e-05 and 6.0e-5 do, and a list and a tuple of the same words."""
+    """Whether two values are equal: 6e-05 and 6.0e-5 are, and so are a list and a tuple of the same words."""
     if isinstance(stored, list | tuple) or isinstance(planned, list | tuple):
         return [_plain(v) for v in _listed(stored)] == [_plain(v) for v in _listed(planned)]
     return _plain(stored) == _plain(planned)
@@ -56,7 +56,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence or a table."""
+    """A value as text for a sentence or a table."""
     if isinstance(value, list | tuple):
         return " ".join(map(shown, cast("Sequence[Any]", value)))
     return {"True": "on", "False": "off", "None": "not set"}.get(str(value), str(value))
@@ -65,7 +65,7 @@ def shown(value: Any) -> str:
 def pairs(
     stored: Mapping[str, Any], planned: Mapping[str, Any], names: Iterable[str]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """(name, stored, planned) of what is known on both sides and differs."""
+    """(name, stored, planned) of the arguments that both sides have and that differ."""
     for name in names:
         if name in stored and name in planned and not same(stored[name], planned[name]):
             yield name, stored[name], planned[name]
@@ -74,16 +74,16 @@ def pairs(
 def differing(
     name: str, old: Any, new: Any, verdict: Verdict, message: str, remedy: str | None = None
 ) -> Difference:
-    """`remedy` None: to train with what the checkpoint has."""
+    """`remedy` None means: train with the value of the checkpoint."""
     fix = _back(name, old)
     if remedy is None and fix is not None:
         flag, words = next(iter(fix.items()))
-        remedy = f"Take {flag} away." if words is None else f"Give {' '.join((flag, *words))}."
+        remedy = f"Remove {flag}." if words is None else f"Give {' '.join((flag, *words))}."
     return Difference(flag_of(name), shown(old), shown(new), verdict, message, remedy or "", fix)
 
 
 def _back(name: str, old: Any) -> Fix | None:
-    """The change of arguments that gives `name` the value `old`; None where no words can say it."""
+    """The change of arguments that gives `name` the value `old`."""
     flag = flag_of(name)
     if isinstance(old, bool):
         wanted = not old if flag in NEGATIVE else old

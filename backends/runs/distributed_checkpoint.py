@@ -1,4 +1,4 @@
-"""Is a torch_dist or zarr checkpoint whole? common.pt is written first, then the shards, `.metadata`, metadata.json last."""
+"""Judges torch_dist and zarr checkpoints. common.pt is written first, then shards and `.metadata`, metadata.json last."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _shards_problem(folder: Path, names: list[str]) -> str | None:
 
 
 def shard_sizes(metadata: bytes) -> dict[str, int]:
-    """file → bytes that it must have at least, from torch.distributed.checkpoint's pickled `Metadata`. Raises ValueError."""
+    """file → its minimum size in bytes, from the pickled `Metadata` of torch.distributed.checkpoint. Raises ValueError."""
     value = read_pickle(metadata)
     state = value.state if isinstance(value, Opaque) else None
     if not isinstance(state, dict):

@@ -1,4 +1,4 @@
-"""Who writes a file, as far as /proc tells."""
+"""Finds out from /proc whether a file is being written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WRITING = os.O_WRONLY | os.O_RDWR
 
 
 def written_here(path: Path, proc: Path = PROC) -> bool:
-    """Whether a process of this machine has `path` open for writing. Processes of other users cannot be asked."""
+    """Whether a process of this machine has `path` open for writing. Processes of other users cannot be examined."""
     try:
         wanted = path.stat()
         processes = [path for path in proc.iterdir() if path.name.isdigit()]
@@ -25,7 +25,7 @@ def _writes(process: Path, wanted: tuple[int, int]) -> bool:
     try:
         descriptors = os.listdir(process / "fd")  # noqa: PTH208 (a Path for each would be slower)
     except OSError:
-        return False  # gone, or somebody else's
+        return False  # ended, or another user's
     for descriptor in descriptors:
         with contextlib.suppress(OSError, ValueError):
             found = os.stat(process / "fd" / descriptor)  # noqa: PTH116

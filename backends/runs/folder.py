@@ -1,4 +1,4 @@
-"""One folder a run, `outputs/runs/YYYY-MM-DD/HH-MM-SS/`: its files are the interface between all who look at a run."""
+"""The folder of a run, `outputs/runs/YYYY-MM-DD/HH-MM-SS/`. Supervisor, commands and screens talk through its files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunFolder:
 
     @property
     def tracking(self) -> Path:
-        """The MLflow run's id and address, and how far it came."""
+        """The id and address of the MLflow run, and how much was sent to it."""
         return self.path / "tracking.json"
 
     @property
@@ -57,17 +57,17 @@ class RunFolder:
 
     @property
     def exit_file(self) -> Path:
-        """Written by the wrapper in the job's own session when the job ends."""
+        """The wrapper in the job's own session writes it when the job ends."""
         return self.path / "exit.json"
 
     @property
     def batch_file(self) -> Path:
-        """Names the job of a batch system that the run is; not there for a run that is processes of one machine."""
+        """Names the run's job in a batch system. It exists only for runs of a batch system."""
         return self.path / "slurm.json"
 
     @property
     def nodes_file(self) -> Path:
-        """What is wrong with the nodes, while no iteration comes; not there while all is well."""
+        """What is wrong with the nodes while the run makes no progress. It does not exist if all is well."""
         return self.path / "nodes.json"
 
     @property
@@ -85,16 +85,16 @@ class RunFolder:
         return RunPlan.from_json(value, self.plan_file)
 
     def state(self) -> RunState | None:
-        """None while there is none yet, or when state.json is damaged."""
+        """None if state.json does not exist yet or is damaged."""
         value = read_json(self.state_file)
         return None if value is None else RunState.from_json(value)
 
     def write_state(self, state: RunState) -> None:
-        """Raises OSError; the old state is then still there."""
+        """Raises OSError and then keeps the old state."""
         write_json(self.state_file, state.as_json())
 
     def batch_job(self) -> str | None:
-        """The id of the batch system's job that the run is; None where it is none, or not submitted yet."""
+        """The id of the run's job in a batch system; None if there is none or it is not submitted yet."""
         value = (read_json(self.batch_file) or {}).get("job_id")
         return value if isinstance(value, str) and value.isascii() and value.isdigit() else None
 
@@ -107,19 +107,19 @@ def dated_name(moment: datetime) -> str:
 
 
 def moment_of(name: str) -> datetime:
-    """The opposite of `dated_name`. Raises ValueError for what is no date or time."""
+    """The inverse of `dated_name`. Raises ValueError for anything else."""
     return datetime.strptime(name, "%Y-%m-%d/%H-%M-%S")
 
 
 def next_free(base: Path, now: datetime) -> Path:
-    """The dated folder below `base` that `claim_dated_folder` would make at `now`."""
+    """The dated folder below `base` that `claim_dated_folder` would make now."""
     while (base / dated_name(now)).exists():
         now += timedelta(seconds=1)
     return base / dated_name(now)
 
 
 def claim_dated_folder(base: Path, now: datetime) -> Path:
-    """Make BASE/DATE/TIME and own it: an exclusive mkdir, a taken second takes the next. Raises UserError."""
+    """Make the new folder BASE/DATE/TIME by an exclusive mkdir; if it exists, try the next second. Raises UserError."""
     while True:
         folder = base / dated_name(now)
         try:

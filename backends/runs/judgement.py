@@ -1,4 +1,4 @@
-"""Pure decisions about a run: how it ended, and how it does when its supervisor may be gone."""
+"""Pure decisions about a run: how it ended, and what its state is if its supervisor may be gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backends.runs.signs import Signs
 from backends.runs.state import JobExit, Phase, RunState
 
 PINNED = "pinned"  # the folder of all pinned folders
-HANGS_AFTER = 120.0  # s without a word after an error; ranks that end for it take some seconds
+HANGS_AFTER = 120.0  # s without output after an error; ranks that end because of it take some seconds
 STALE_HEARTBEAT = 60.0  # s; the supervisor writes one every 10 s
 
 
@@ -28,15 +28,15 @@ class Ending:
 def ending(
     kind: Kind, job_exit: JobExit | None, signs: Signs, *, stopped: str | None = None, reaped: bool = False
 ) -> Ending:
-    """How a job that is gone ended. `stopped` are the words of whoever stopped it (a person, the guard), if anyone did.
-    `reaped`: only its launcher was left and was ended, so that its status says nothing.
+    """How a job ended. `stopped` says why a person or the guard stopped it, if one did. `reaped`: only its launcher was
+    left and was killed, so the exit status means nothing.
 
-    Megatron fails with status 0 in several ways, so "finished" also needs an end mark in the log. A server has none:
-    it is finished when it was told to stop, or left with status 0 after it had been able to answer; never when its log
-    says that it had no checkpoint.
+    Megatron fails with status 0 in several ways, so "finished" also needs an end mark in the log. A server writes none:
+    it is finished if it was told to stop, or exited with status 0 after it could answer, but not if its log says that it
+    had no checkpoint.
     """
     if job_exit is None:
-        return Ending("lost", "The job is gone and nobody saw how it ended.")
+        return Ending("lost", "The job is gone and its exit status is not known.")
     if kind == "serve" and signs.random_start and not signs.loaded:
         return Ending("failed", stopped or "Its log says that no checkpoint was loaded.")
     if kind == "serve" and (stopped or (job_exit.exit_code == 0 and signs.address)):
@@ -50,7 +50,7 @@ def ending(
     if stopped:
         return Ending("failed", stopped)
     if job_exit.signal is not None:
-        return Ending("failed", f"It was ended by signal {signal_name(job_exit.signal)}.")
+        return Ending("failed", f"It was killed by signal {signal_name(job_exit.signal)}.")
     return Ending("failed", signs.error or f"It left with status {job_exit.exit_code}.")
 
 
@@ -63,7 +63,7 @@ def signal_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How a run does. `orphaned`: its supervisor is gone and someone should take its place, if only to write the end."""
+    """The state of a run. `orphaned`: its supervisor is gone and needs a successor, if only to write down the end."""
 
     phase: Phase
     orphaned: bool = False
@@ -79,10 +79,10 @@ def observe(
     end: Callable[[], Ending],
     anywhere: bool = False,
 ) -> Observation:
-    """What `state` means now. Same host: process, start ticks and boot id decide. Another host: the heartbeat.
+    """What `state` means now. On the same host process, start ticks and boot id decide, on another host the heartbeat.
 
-    `anywhere`: the job is a batch system's, so whoever looks from any host may take the supervisor's place.
-    `job_lives` and `end` cost something (they read /proc and the log) and are asked only when needed.
+    `anywhere`: the job belongs to a batch system, so a process on any host may succeed the supervisor. `job_lives` and
+    `end` are expensive (they read /proc and the log) and are only called if needed.
     """
     if state.over:
         waits = state.again is not None and state.again.due and state.machine.host == here.host
@@ -112,20 +112,20 @@ def observe(
 
 
 def hanging(signs: Signs, quiet: float, patience: float = HANGS_AFTER) -> str | None:
-    """The error after which a job that lives has said nothing for `quiet` s, if that is longer than `patience`."""
+    """The error after which a living job has been silent for `quiet` s, if that is at least `patience`."""
     error = signs.last_error
     return error[1] if error is not None and quiet >= patience and not signs.ended else None
 
 
 def pinned_folder(place: Path, key: str, iteration: Iteration) -> Path:
-    """A folder below `place` with one iteration of the save folder that `key` stands for; `wanted_iteration` knows it."""
+    """A folder below `place` for one iteration of the save folder with the hash `key`; `wanted_iteration` recognises it."""
     return place / PINNED / key / str(iteration)
 
 
 def wanted_iteration(plan: RunPlan) -> int | None:
-    """The one iteration that a server is to answer from; None where any that it finds will do.
+    """The iteration that a server must answer from; None if any will do.
 
-    core_r0.8.0 takes `--ckpt-step` and loads what the tracker names all the same: the log has to be asked.
+    core_r0.8.0 accepts `--ckpt-step` but loads what the tracker names, so the log must be checked.
     """
     if (asked := int_of(plan.arguments, "--ckpt-step")) is not None:
         return asked
@@ -135,21 +135,21 @@ def wanted_iteration(plan: RunPlan) -> int | None:
 
 
 def not_ready(plan: RunPlan, signs: Signs) -> str | None:
-    """Why a server that was to load a checkpoint must not be called ready, even if it listens; None when it may."""
+    """Why a server that listens is not ready, because it has not loaded its checkpoint; None if it is."""
     if plan.kind != "serve" or not plan.load:
         return None
     if not signs.loaded:
         return "Its log does not say that a checkpoint was loaded: answers would come from random weights."
     wanted, found = wanted_iteration(plan), signs.loaded_iteration
-    if wanted and found and wanted != found:  # 0 is said with --finetune, whatever was loaded
+    if wanted and found and wanted != found:  # with --finetune the log says 0, whatever was loaded
         return f"It has loaded iteration {found}, not {wanted}: answers would come from another checkpoint."
     return None
 
 
 def starts_silently(plan: RunPlan, signs: Signs, tracked: Iteration | None) -> bool:
-    """Whether a run that was to go on from a checkpoint (`tracked` was named when it started) goes on from random weights.
+    """Whether a run that should load a checkpoint (the tracker named `tracked` at its start) trains random weights.
 
-    Its log says so; or it counts iterations that were done before, and never said that it had loaded any.
+    Its log says so, or it counts iterations again that are done already without having loaded a checkpoint.
     """
     if not plan.load or signs.loaded:
         return False
@@ -160,7 +160,7 @@ def starts_silently(plan: RunPlan, signs: Signs, tracked: Iteration | None) -> b
 
 
 def withheld(plan: RunPlan, signs: Signs) -> str | None:
-    """Why a graceful stop, which saves, would do harm now; None when it would not."""
+    """Why a graceful stop, which saves, would do harm now; None if it would not."""
     if plan.kind != "train":
         return None
     if plan.load is not None and not signs.loaded:

@@ -1,4 +1,4 @@
-"""All that can be gone on from: the save folders of all runs and of their bases, with their checkpoints, newest first."""
+"""Everything that can be resumed: the save folders of all runs and of their bases, with their checkpoints, newest first."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from backends.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class SavedPoint:
-    """One checkpoint and the loss there (None: no log tells it)."""
+    """One checkpoint with its loss (None: not in any log)."""
 
     checkpoint: Checkpoint
     loss: float | None = None
-    seconds: float | None = None  # that its save took
+    seconds: float | None = None  # duration of its save
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """One save folder. `run` wrote it last (None: nobody of this workspace) and is `busy` while it lives.
+    """One save folder. `run` is the last run that wrote it (None: no run of this workspace), `busy` if that still runs.
 
-    `branch_of`: the folder whose checkpoint it began with. `trouble`: why the tracker names nothing.
+    `branch_of` is the folder whose checkpoint it began with, `trouble` says why the tracker names no checkpoint.
     """
 
     save: Path
@@ -53,16 +53,16 @@ class Lineage:
 
     @property
     def newest(self) -> float:
-        """When the newest checkpoint was written, in s since the epoch."""
+        """Time of the newest checkpoint in s since the epoch."""
         return max((point.checkpoint.modified for point in self.points), default=0.0)
 
 
 def lineages(
     workspace: Workspace, closed: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[Lineage, ...]]:
-    """All of them again and again as more is known: first what the folders say, then the losses of one after the other.
+    """Yields all lineages again whenever more is known: first the folders one by one, then the losses of each.
 
-    A slow disk is felt here: call it in a thread. Ends early once `closed()`.
+    Blocks on a slow disk, so call it in a thread. Ends early once `closed()`.
     """
     writers = _writers(workspace)
     found: list[Lineage] = []
@@ -94,7 +94,7 @@ def _writers(workspace: Workspace) -> dict[Path, list[RunFolder]]:
 
 
 def _saves(workspace: Workspace, known: list[Path]) -> Iterator[Path]:
-    """Save folders that hold something, each once: those of runs, then others of the same bases."""
+    """The save folders that hold checkpoints, each once: those of runs, then others of the same bases."""
     bases = [workspace.checkpoints]
     bases += [save.parents[1] for save in known if NAME.fullmatch(f"{save.parent.name}/{save.name}")]
     seen: set[Path] = set()
@@ -132,7 +132,7 @@ def _told(point: SavedPoint, history: SaveHistory) -> SavedPoint:
 
 
 def with_history(lineage: Lineage, runs: list[RunFolder]) -> Lineage:
-    """With what the logs of its runs (newest first) tell: losses, the time of saves, the next save."""
+    """`lineage` with what the logs of its `runs` (newest first) tell: losses, durations of saves, the next save."""
     history = read_save_history(folder.log for folder in reversed(runs))
     points = tuple(_told(point, history) for point in lineage.points)
     try:

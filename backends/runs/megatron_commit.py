@@ -1,4 +1,4 @@
-"""Which Megatron-LM runs: the commit that is checked out in a clone, and the patches of ours that are in it."""
+"""Finds the commit that a clone of Megatron-LM has checked out, and which of our patches are applied to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves beside each other as an SVG picture, for a report, a chat or an artifact. Needs no library."""
+"""Draws several curves as one SVG picture without any library."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xml.sax.saxutils import escape
 from backends.megatron.series import Curve
 from backends.ticks import nice_step, tick_labels
 
-# Told apart on white ground, and by those who see no red or no green (Okabe and Ito, 2008).
+# Distinct on white, also for people with red-green blindness (Okabe and Ito, 2008).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-# Where there are more curves than colours.
+# For more curves than colours.
 DASHES = ("", " stroke-dasharray='7 3'", " stroke-dasharray='2 3'")
 LEFT, RIGHT, TOP, BOTTOM = 76, 20, 44, 56  # px around the curves
 LEGEND_ROW = 20  # px
@@ -21,7 +21,7 @@ FONT = "font-family='sans-serif' font-size='13' fill='#333'"
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What is drawn in one colour: a run, a curve an attempt."""
+    """What is drawn in one colour: a run, with one curve per attempt."""
 
     name: str
     curves: Sequence[Curve]
@@ -29,7 +29,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Numbers from `low` to `high` on `size` px that begin at `start`; upwards where `size` is negative."""
+    """Maps numbers from `low` to `high` to `size` px from `start`; upwards if `size` is negative."""
 
     low: float
     high: float
@@ -60,7 +60,7 @@ def svg(
     width: int = 900,
     height: int = 500,
 ) -> str:
-    """`title` names the metric. On a logarithmic axis what is not positive is left out."""
+    """`title` names the metric. A logarithmic axis leaves out values that are not positive."""
     points = [point for one in drawn for curve in one.curves for point in extremes(curve, log)]
     body: list[str] = [f"<text x='{LEFT}' y='26' {FONT} font-weight='bold'>{escape(title)}</text>"]
     bottom = height - BOTTOM

@@ -1,4 +1,4 @@
-"""From choices to a RunPlan: a new run, one that continues, a branch."""
+"""Makes the RunPlan of a new run, of a run that continues, and of a branch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT
 from backends.workspace import Workspace
 
 SERVER_PORT = 8028
-# Flags that say how one checkpoint is loaded: --finetune would begin at iteration 0 again with each resume.
+# Flags for the load of one checkpoint. With --finetune, for instance, every resume would start at iteration 0 again.
 ONE_LOAD = (OVERRIDE, USE_CHECKPOINT, "--finetune", "--no-load-optim", "--no-load-rng")
 
 
@@ -37,7 +37,7 @@ def train_plan(
     gpus: tuple[int, ...] | None = None,
     processes: int = 1,
 ) -> RunPlan:
-    """A new training run: a preset's `arguments` with the user's `changes`; `save` is its own dated folder."""
+    """A new training run with a preset's `arguments` and the user's `changes`; `save` is its own dated folder."""
     merged = _with_exit_signal(merge_arguments(arguments, changes))
     return RunPlan(
         kind="train",
@@ -54,12 +54,12 @@ def train_plan(
 
 
 def new_save_folder(base: Path, now: datetime) -> Path:
-    """BASE/DATE/TIME, chosen once; it is made when the run starts."""
+    """BASE/DATE/TIME. It is chosen once and made when the run starts."""
     return next_free(absolute(base), now)
 
 
 def continue_plan(workspace: Workspace, save: Path, changes: Sequence[str]) -> RunPlan:
-    """Go on where the run that wrote `save` stopped: `--load` = `--save` = the dated folder. Raises UserError."""
+    """Continue the run that wrote `save`: `--load` and `--save` are both its folder. Raises UserError."""
     tracker = read_tracker(save)
     if tracker.iteration is None:
         raise UserError(
@@ -90,7 +90,7 @@ def next_plan(
         plan,
         arguments=arguments,
         command=(),
-        batch="",  # what was edited by hand loaded nothing; its arguments are in the plan
+        batch="",  # a command edited by hand is for the first start; its arguments are in the plan
         load=str(target),
         save=str(target),
         parent=parent.name if parent else None,
@@ -100,7 +100,7 @@ def next_plan(
 
 
 def free_port(wanted: int = SERVER_PORT) -> int:
-    """`wanted` if nothing listens there on the loopback address, else one that is free now."""
+    """`wanted` if nothing listens on it at the loopback address, else a port that is free now."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,7 +109,7 @@ def free_port(wanted: int = SERVER_PORT) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise UserError("No port is free on 127.0.0.1.", "End some programs that listen.")
+    raise UserError("No port is free on 127.0.0.1.", "Stop some programs that listen.")
 
 
 def writers_of(workspace: Workspace, save: Path) -> Iterator[RunFolder]:
@@ -123,10 +123,10 @@ def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
 
 
 def _with_exit_signal(arguments: Sequence[str]) -> tuple[str, ...]:
-    """With the flag that makes TERM save first: without it there is no graceful stop."""
+    """With the flag that makes Megatron-LM save on TERM: a graceful stop needs it."""
     return merge_arguments(arguments, (EXIT_SIGNAL,))
 
 
 def _data(arguments: Sequence[str]) -> str | None:
-    """What is trained on: one prefix, or several with their weights."""
+    """The data: one prefix, or several with their weights."""
     return " ".join(words_of(arguments, "--data-path")) or None

@@ -1,4 +1,4 @@
-"""Making room: which checkpoints may go, which never, and what that frees."""
+"""Decides which checkpoints of a save folder may be removed, and removes them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from backends.runs.torch_checkpoint import Layout
 from backends.workspace import Workspace
 
 RECORD = "pruned.log"
-HALF_REMOVED = ".removing-"  # before the name of a checkpoint whose removal has begun
+HALF_REMOVED = ".removing-"  # prefix of a checkpoint whose removal has begun
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What `prune` would do to one save folder. `kept` says why each of the rest stays."""
+    """What `prune` would remove from one save folder. `kept` says why each other checkpoint stays."""
 
     save: str
     remove: tuple[Checkpoint, ...]
@@ -42,10 +42,10 @@ class Pruning:
 
 
 def plan_pruning(save: Path, keep: int, linked: frozenset[Path]) -> Pruning:
-    """Keep the newest `keep` complete checkpoints of `save` and whatever must never go. `linked`: folders that branches link to.
+    """Keep the newest `keep` complete checkpoints of `save` and all that must stay. `linked`: folders that branches link to.
 
-    Never removed: what the tracker names, what a branch links to, a branch's own link, an incomplete checkpoint (it may
-    be in the writing), and the only complete one.
+    Never removed are the checkpoint that the tracker names, those that a branch links to, a branch's own link, and
+    incomplete ones (they may be being written). Without a valid tracker nothing is removed.
     """
     if keep < 1:
         raise UserError("At least one checkpoint is kept.", "Give --keep 1 or more.", status=2)
@@ -62,18 +62,18 @@ def plan_pruning(save: Path, keep: int, linked: frozenset[Path]) -> Pruning:
         elif real(folder) in linked:
             kept.append((checkpoint, "a branch links to it"))
         elif not checkpoint.complete:
-            kept.append((checkpoint, "it is not complete: being written, or for you to look at"))
+            kept.append((checkpoint, "it is not complete: it may be being written"))
         elif complete <= keep:
             kept.append((checkpoint, f"among the newest {keep}"))
         else:
             remove.append(checkpoint)
-    if read_tracker(save).problem:  # nothing says what a resume would load: touch nothing
+    if read_tracker(save).problem:  # it is not known what a resume would load
         return Pruning(str(save), (), tuple(kept) + tuple((c, "there is no valid tracker") for c in remove))
     return Pruning(str(save), (*remove, *_half_removed(save)), tuple(kept))
 
 
 def _half_removed(save: Path) -> Iterator[Checkpoint]:
-    """What a removal that was interrupted has left."""
+    """What an interrupted removal has left behind."""
     for folder in sorted(save.glob(f"{HALF_REMOVED}*")):
         iteration = iteration_of(Path(folder.name.removeprefix(HALF_REMOVED)))
         if iteration is not None:
@@ -89,7 +89,7 @@ def linked_checkpoints(base: Path) -> frozenset[Path]:
         try:
             with os.scandir(save) as entries:
                 found |= {real(Path(entry.path)) for entry in entries if entry.is_symlink()}
-        except OSError:  # it went away meanwhile
+        except OSError:  # it was removed meanwhile
             continue
     return frozenset(found)
 
@@ -114,9 +114,9 @@ def _places_of_runs(workspace: Workspace) -> Iterator[Path]:
 
 
 def prune(plan: Pruning, now: str, linked: frozenset[Path]) -> tuple[Checkpoint, ...]:
-    """Remove what `plan` names, and keep a record beside the checkpoints (`now`: ISO time): what was removed.
+    """Remove what `plan` names and log it in `pruned.log` (`now`: ISO time). Returns what was removed. Raises UserError.
 
-    What the tracker has come to name since, or a branch to link to (`linked`, as it is now), stays. Raises UserError.
+    A checkpoint stays if the tracker names it by now, or a branch links to it (`linked`, read again).
     """
     save = Path(plan.save)
     removed: list[Checkpoint] = []
@@ -139,11 +139,11 @@ def prune(plan: Pruning, now: str, linked: frozenset[Path]) -> tuple[Checkpoint,
 
 
 def _remove(folder: Path) -> None:
-    """First renamed, so that an interrupted removal leaves no half checkpoint under a valid name."""
+    """Renames it first, so that an interrupted removal leaves no half checkpoint under a valid name."""
     hidden = folder if folder.name.startswith(HALF_REMOVED) else folder.with_name(HALF_REMOVED + folder.name)
     if hidden != folder:
         if hidden.exists():
-            shutil.rmtree(hidden)  # an older one of the same name
+            shutil.rmtree(hidden)  # left by an earlier removal
         folder.rename(hidden)
     if hidden.exists():
         shutil.rmtree(hidden)

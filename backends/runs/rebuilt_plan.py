@@ -1,4 +1,4 @@
-"""The plan of a run that nobody here knows, made of what its checkpoint says of itself."""
+"""Makes the plan of a run that this workspace does not know from the arguments stored in its checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLIT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_
 
 
 def rebuilt_plan(checkpoint: Path) -> RunPlan:
-    """What trained `checkpoint`, an `iter_*` folder, with as many ranks; where it runs is yet to be placed. Raises UserError."""
+    """The plan that wrote `checkpoint`, an `iter_*` folder, with as many ranks but no nodes or image. Raises UserError."""
     stored = read_stored(checkpoint, None)
     values: dict[str, Any] = dict(stored.values) if stored else {}
     if not isinstance(values.get("num_layers"), int) or not isinstance(values.get("hidden_size"), int):

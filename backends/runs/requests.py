@@ -1,4 +1,4 @@
-"""`request.json`: what a reader asks of a run's supervisor. Renamed into place, so it also works over a shared disk."""
+"""`request.json`: a request to a run's supervisor. It is renamed into place, so it also works over a shared disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DEFAULT_LIMIT = 15 * 60.0  # s
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """End the job. `now`: without saving. `force`: save even where that would do harm. `limit`: s to save and exit.
+    """End the job. `now`: without saving. `force`: save even if that would do harm. `limit`: s to save and exit.
 
-    `hung`: at once, since it hangs; its end counts as a crash, which an automatic resume may follow.
+    `hung`: at once, because it hangs. Its end then counts as a crash, so an automatic resume may follow.
     """
 
     now: bool = False
@@ -29,16 +29,16 @@ class StopRequest:
 
 
 class StopWithheld(UserError):
-    """A graceful stop would do harm now; whoever asked may insist with `force`, or give up saving with `now`."""
+    """A graceful stop would do harm now. The user may insist with `force`, or stop without saving with `now`."""
 
 
 def request_stop(folder: RunFolder, wish: StopRequest) -> None:
-    """Ask for the end of a run; returns at once. Raises StopWithheld, or UserError when it cannot be asked.
+    """Ask for the end of a run and return at once. Raises StopWithheld, or UserError if the request cannot be written.
 
-    The supervisor looks twice a second and decides by its own, newer knowledge of the log.
+    The supervisor looks twice a second and decides again from its own, newer reading of the log.
     """
     state = folder.state()
-    over = state is not None and state.over  # then it is an automatic resume that is called off
+    over = state is not None and state.over  # then the request calls off an automatic resume
     if (
         not over
         and not (wish.now or wish.hung or wish.force)
@@ -58,7 +58,7 @@ def request_stop(folder: RunFolder, wish: StopRequest) -> None:
 
 
 def waiting_request(folder: RunFolder) -> StopRequest | None:
-    """The request that waits; what is no request counts as none. It stays until `drop_request`, for a new supervisor."""
+    """The waiting request, None if there is no valid one. It stays until `drop_request`, also for a new supervisor."""
     value: dict[str, Any] = read_json(folder.request_file) or {}
     if value.get("action") != "stop":
         return None

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: which one is meant, with which arguments, and what differs from those stored in it."""
+"""Plans a resume: continue or branch, compare the arguments with the stored ones, and find what forbids it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from backends.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A plan that goes on from `source`, and what differs from the arguments stored there (`compared_with` says where).
+    """A plan that goes on from `source`, and its differences from the stored arguments.
 
-    The flags that differences need are in the plan already. `compared_with` None: no stored arguments were found.
-    `rebuilt`: the plan is made of what stands inside the checkpoint, since no run of the workspace wrote it.
+    The plan already has the flags that the differences need. `compared_with` says where the stored arguments were found
+    (None: nowhere). `rebuilt`: no run of the workspace wrote the checkpoint, so the plan is made from its contents.
     """
 
     source: Source
@@ -41,14 +41,14 @@ class Resumption:
 
     @property
     def branches(self) -> bool:
-        """Whether the checkpoint has to be linked into the folder that the plan loads from before it starts."""
+        """Whether the checkpoint must be linked into the folder that the plan loads from before the run starts."""
         return self.source.branch
 
 
 def resumption(
     workspace: Workspace, given: Path | None, iteration: int | None, changes: Sequence[str], now: datetime
 ) -> Resumption:
-    """Go on with what the run that wrote the checkpoint did, with `changes`. Raises UserError."""
+    """Continue or branch with the plan of the run that wrote the checkpoint and `changes`. Raises UserError."""
     source = find_source(workspace, given, iteration)
     target = new_save_folder(base_of(source.save), now) if source.branch else source.save
     if not source.branch:
@@ -58,7 +58,7 @@ def resumption(
 
 
 def loading(workspace: Workspace, plan: RunPlan, given: Path) -> Resumption:
-    """A new run (`plan`, which saves to a dated folder of its own) that begins with a checkpoint. Raises UserError."""
+    """A new run, `plan`, that loads a checkpoint and saves to a dated folder of its own. Raises UserError."""
     source = find_source(workspace, given, None)
     load = plan.save if source.branch else str(source.save)
     if source.branch and plan.begins_anew:
@@ -80,7 +80,7 @@ def _compared(workspace: Workspace, source: Source, plan: RunPlan) -> Resumption
 
 
 def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = None) -> None:
-    """Two runs that save into one folder overwrite each other's checkpoints. `besides`: who asks. Raises UserError."""
+    """Raises UserError if a run other than `besides` saves into `save`: they would overwrite each other's checkpoints."""
     for folder in writers_of(workspace, save):
         if folder == besides:
             continue
@@ -88,7 +88,7 @@ def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = Non
         if info.over and state is not None and not state.over and state.machine.host != this_machine().host:
             raise UserError(
                 f"{info.run} saves into {save}; {info.host}, where it runs, is silent, but its job may live on.",
-                f"Look there: mdk-tui status {info.run}. If that machine is gone, branch: mdk-tui resume {save} --iteration N",
+                f"On that host: mdk-tui status {info.run}. If it is gone, branch: mdk-tui resume {save} --iteration N",
             )
         if not info.over:
             raise UserError(
@@ -98,9 +98,9 @@ def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = Non
 
 
 def load_problems(plan: RunPlan, workspace: Workspace, source: Source | None = None) -> list[Problem]:
-    """What speaks against loading `source` (None: what the tracker of the folder names that `plan` loads from).
+    """What forbids loading `source` (None: the checkpoint that the tracker of `plan.load` names).
 
-    A folder without a valid tracker is `RunPlan.check`'s to refuse; here it has no problem.
+    `RunPlan.check` refuses a folder without a valid tracker, so here that is no problem.
     """
     if plan.kind != "train" or plan.load is None:
         return []
@@ -117,7 +117,7 @@ def load_problems(plan: RunPlan, workspace: Workspace, source: Source | None = N
 
 
 def _overwriting(plan: RunPlan, source: Source, stored: Stored | None) -> Iterator[Problem]:
-    """A run that saves where it loads must get beyond what is there: a branch would write through its link."""
+    """A run that saves where it loads must not save an iteration that is there: a branch would write through its link."""
     in_place = plan.load == plan.save
     if plan.begins_anew:
         if in_place:
@@ -139,14 +139,14 @@ def _overwriting(plan: RunPlan, source: Source, stored: Stored | None) -> Iterat
 
 
 def _in_the_way(plan: RunPlan, source: Source) -> Iterator[Problem]:
-    """core_r0.8.0 saves a distributed checkpoint only into an empty folder: a crashed save's left-over ends the next."""
+    """core_r0.8.0 refuses to save a distributed checkpoint into a folder that a crashed save has left behind."""
     in_place = plan.load == plan.save == str(source.save)
     if not in_place or value_of(plan.arguments, "--use-dist-ckpt") is None:
         return
     begins = source.iteration
     for found in checkpoints(source.save):
         if isinstance(found.iteration, int) and isinstance(begins, int) and found.iteration > begins:
-            message = f"{found.path} is newer than what the tracker names: core_r0.8.0 ends when it is to save there."
+            message = f"{found.path} is newer than what the tracker names: core_r0.8.0 stops with an error when it saves there."
             remedy = f"Move it away: mv {found.path} {found.path}.old"
             if found.complete:
                 remedy = f"It is complete. Go on from it: mdk-tui resume {found.path}"

@@ -1,4 +1,4 @@
-"""When a run saves next, how long that takes, and whether the disk holds it and those after it."""
+"""Forecasts when a run saves next, how long that takes, and whether the disk has room for its saves."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from backends.runs.save_history import SaveHistory
 
 @dataclass(frozen=True, slots=True)
 class SaveForecast:
-    """Sizes in bytes, times in s; None: not known.
+    """Sizes in bytes, times in s, None: not known.
 
-    `remaining` saves are still to come, the last at the end of the training; the disk has room for `fits` more.
+    `remaining` saves are to come, the last at the end of training. The disk has room for `fits` of them.
     """
 
     next_iteration: int | None
@@ -30,12 +30,12 @@ class SaveForecast:
 
     @property
     def next_fits(self) -> bool | None:
-        """Whether the disk holds the next one."""
+        """Whether the disk has room for the next save."""
         return None if self.fits is None else self.fits > 0
 
     @property
     def all_fit(self) -> bool | None:
-        """Whether it holds all that are still to come, if none is removed."""
+        """Whether the disk has room for all saves to come if no checkpoint is removed."""
         return None if self.fits is None or self.remaining is None else self.fits >= self.remaining
 
     def as_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def forecast(
     free: int | None,
     iteration: int | None = None,
 ) -> SaveForecast:
-    """`found`: the checkpoints of the save folder, newest first; `interval` and `train_iters` of the run that saves there.
+    """`found` are the checkpoints of the save folder, newest first; `interval` and `train_iters` are those of its run.
 
     `iteration` is where that run is now (default: the newest in its logs). After the last iteration there is no next save.
     """

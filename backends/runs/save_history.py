@@ -1,4 +1,4 @@
-"""What the logs of a line of training say of its saves: how long each took, and the loss where it was made."""
+"""Reads from the logs of a lineage how long each save took, and the loss at that iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backends.megatron.events import Checkpoint, Event, IterationBatch, Timers
 from backends.megatron.parser import Parser
 
 CHUNK = 1 << 20  # bytes
-LIMIT = 512 << 20  # bytes of one log that are read; what is beyond is not known
+LIMIT = 512 << 20  # bytes of one log that are read
 TIMER = "save-checkpoint"
 LOSSES = ("lm loss", "loss")
 ITERATION_MS = "elapsed time per iteration (ms)"
@@ -19,17 +19,17 @@ ITERATION_MS = "elapsed time per iteration (ms)"
 
 @dataclass(slots=True)
 class SaveHistory:
-    """Losses and seconds by the iteration that was saved; of a save that is not told nothing is here.
+    """Losses and durations (s) by the iteration that was saved, as far as the logs tell them.
 
-    `losses` are the newest that was printed at or before the save, so of a few iterations before it where not each is
-    printed. `iteration` is the newest in the log, `iteration_ms` its time.
+    A loss is the newest that was printed at or before the save; it may be a few iterations old if not every iteration is
+    logged. `iteration` is the newest in the log, `iteration_ms` its duration.
     """
 
     losses: dict[int, float] = field(default_factory=dict[int, float])
     seconds: dict[int, float] = field(default_factory=dict[int, float])
     iteration: int | None = None
     iteration_ms: float | None = None
-    # (iteration, loss) of the newest batch, which is told before the saves in it.
+    # (iteration, loss) of the newest batch; the parser yields a batch before the saves within it.
     _rows: Sequence[tuple[int, float]] = ()
     _saved: int | None = None
 
@@ -71,7 +71,7 @@ class SaveHistory:
 
 
 def read_save_history(logs: Iterable[Path]) -> SaveHistory:
-    """From `logs` in the order in which they were written; a missing one counts as empty."""
+    """Reads `logs` in the order in which they were written. A missing one counts as empty."""
     history = SaveHistory()
     for log in logs:
         parser = Parser()

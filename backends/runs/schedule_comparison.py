@@ -1,6 +1,7 @@
-"""The learning-rate schedule as Megatron-LM compares it on loading: OptimizerParamScheduler of core_r0.8.0.
+"""Compares learning-rate schedules as OptimizerParamScheduler of core_r0.8.0 does on loading.
 
-Iterations are turned into samples (`get_optimizer_param_scheduler` in training.py), so the global batch size counts too.
+Megatron-LM converts iterations into samples (`get_optimizer_param_scheduler` in training.py), so the global batch size
+matters too.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 OVERRIDE, USE_CHECKPOINT = "--override-opt_param-scheduler", "--use-checkpoint-opt_param-scheduler"
-# The arguments that the schedule is made of.
+# The arguments that determine the schedule.
 INPUTS = ("train_iters", "train_samples", "lr", "min_lr", "lr_decay_style", "lr_decay_iters", "lr_decay_samples",
           "lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction", "weight_decay", "start_weight_decay",
           "end_weight_decay", "global_batch_size")  # fmt: skip
-# The state's names in the order in which Megatron-LM compares them, by the words that it prints.
+# The names of the state in the order in which Megatron-LM compares them → the words that it prints.
 COMPARED = {
     "max_lr": "learning rate",
     "min_lr": "minimum learning rate",
@@ -30,7 +31,7 @@ COMPARED = {
 def schedule_changes(
     state: Mapping[str, Any] | None, stored: Mapping[str, Any], planned: Mapping[str, Any]
 ) -> list[tuple[str, Any, Any]]:
-    """(Megatron-LM's words, stored, planned) of what it would refuse. Without a `state` it is made from the arguments."""
+    """(Megatron-LM's words, stored, planned) of what it would refuse. `state` None: computed from `stored`."""
     old, new = state if state is not None else schedule_state(stored), schedule_state(planned)
     return [
         (words, old[name], new[name])
@@ -40,7 +41,7 @@ def schedule_changes(
 
 
 def schedule_state(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The state that a scheduler made of these arguments begins with. What cannot be computed is left out."""
+    """The initial state of a scheduler with these arguments, without what cannot be computed."""
     state = {
         "max_lr": values.get("lr"),
         "min_lr": values.get("min_lr"),
@@ -49,7 +50,7 @@ def schedule_state(values: Mapping[str, Any]) -> dict[str, Any]:
         "end_wd": values.get("end_weight_decay"),
         "wd_incr_style": values.get("weight_decay_incr_style"),
     }
-    # Megatron-LM fills train_iters in for sample-based training too: samples come first here.
+    # Megatron-LM sets train_iters for sample-based training too, so samples are looked at first.
     samples = _number(values.get("train_samples"))
     if samples:
         decay, length = _number(values.get("lr_decay_samples")) or samples, samples

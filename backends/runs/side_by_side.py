@@ -1,4 +1,4 @@
-"""Runs and logs beside each other: what each came to, and in which arguments they differ."""
+"""Compares runs and logs: the final figures of each, and the arguments in which they differ."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from backends.workspace import Workspace
 
 LOSS = "lm loss"
 THROUGHPUT = "throughput per GPU (TFLOP/s/GPU)"
-OWN = frozenset({"rank", "local_rank"})  # arguments that say nothing of a run
+OWN = frozenset({"rank", "local_rank"})  # arguments that say nothing about a run
 
 Figure: TypeAlias = "float | int | str | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One of those that are compared. `planned`: the arguments it was launched with, where it is a run of ours."""
+    """One run or log to compare. `planned`: the arguments it was launched with, if it is a run of ours."""
 
     name: str
     log: Path
@@ -36,14 +36,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentRow:
-    """One argument, as each of the subjects has it; None: not said."""
+    """One argument and its value in each subject; None: not known."""
 
     name: str
     values: tuple[str | None, ...]
 
 
 def subject(workspace: Workspace, name: str) -> Subject:
-    """The log at the path `name`, else the run that it names. Raises UserError."""
+    """The log at the path `name`, else the run of that name. Raises UserError."""
     log, run = find_log(workspace, name)
     if run is None:
         return Subject(clean_line(name, 200), log)
@@ -55,7 +55,7 @@ def subject(workspace: Workspace, name: str) -> Subject:
 
 
 def subjects(workspace: Workspace, names: Sequence[str]) -> list[Subject]:
-    """Those that `names` mean, each once. Raises UserError, also for fewer than two."""
+    """The subjects that `names` mean, each once. Raises UserError, also for fewer than two."""
     found = {found.log.resolve(): found for found in (subject(workspace, name) for name in names)}
     if len(found) < 2:
         raise UserError(
@@ -67,13 +67,13 @@ def subjects(workspace: Workspace, names: Sequence[str]) -> list[Subject]:
 
 
 def short_names(subjects: Sequence[Subject]) -> list[str]:
-    """What each is called in a legend: a log without its folders and its suffix, unless two are called so."""
+    """Names for a legend: a log without folder and suffix, unless two would have the same name."""
     short = [each.name if each.run else clean_line(each.log.stem, 200) for each in subjects]
     return [name if short.count(name) == 1 else each.name for name, each in zip(short, subjects, strict=True)]
 
 
 def planned_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """Flags by the names that Megatron prints: `--num-layers 2` is num_layers 2; a flag alone is True."""
+    """Arguments by the names that Megatron prints: `--num-layers 2` is num_layers 2, a flag alone is True."""
     return {
         flag.removeprefix("--").replace("-", "_"): " ".join(values) or "True"
         for flag, values in group_arguments(arguments)
@@ -82,15 +82,15 @@ def planned_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def arguments_of(subject: Subject, record: Record) -> Mapping[str, str]:
-    """As the log prints them all, else as the run was launched."""
+    """All arguments as the log prints them, else those that the run was launched with."""
     with record.lock:
         return dict(record.arguments) or subject.planned or {}
 
 
 def differing_arguments(subjects: Sequence[Subject], records: Sequence[Record]) -> list[ArgumentRow]:
-    """The arguments that are not the same everywhere, by name; first those of which two say different things.
+    """The arguments that differ, by name; first those with two different values, then those that some subjects lack.
 
-    Where only a plan is known, what it leaves out is not said.
+    A plan does not list the defaults, so an argument that it leaves out counts as unknown.
     """
     found = [arguments_of(subject, record) for subject, record in zip(subjects, records, strict=True)]
     printed = [bool(record.arguments) for record in records]
@@ -106,7 +106,7 @@ def differing_arguments(subjects: Sequence[Subject], records: Sequence[Record]) 
 
 
 def plain(value: str) -> str:
-    """Numbers that are written differently are the same."""
+    """The same text for the same number, however it is written."""
     try:
         return repr(float(value))
     except ValueError:
@@ -114,7 +114,7 @@ def plain(value: str) -> str:
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """What it came to, by names that also head the columns of a table. Times in s, memory in MiB, which Megatron-LM prints as MB."""
+    """The final figures, by names that also head the columns of a table. Times in s, memory in MiB, which Megatron-LM prints as MB."""
     with record.lock:
         lowest = [curve.lows[0] for curve in record.curves(LOSS, buckets=1) if curve.lows]
         return {
@@ -137,7 +137,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def elapsed(record: Record) -> float | None:
-    """s that its attempts took by their own time stamps, pauses between attempts left out."""
+    """Duration of all attempts in s by their time stamps, without the pauses between them."""
     spans = [s.clock.times[-1] - s.clock.times[0] for s in record.segments if s.clock.times]
     return sum(spans) if spans else None
 
@@ -147,13 +147,13 @@ def _number(value: object) -> float | None:
 
 
 def _most_memory(record: Record) -> float | None:
-    """MiB that the rank which needed most had allocated at once."""
+    """Peak allocated memory in MiB of the rank that needed most."""
     peaks = [event.values.get("max allocated") for event in record.memory.values()]
     return max((float(peak) for peak in peaks if peak is not None), default=None)
 
 
 def _validation(record: Record, *, test: bool) -> float | None:
-    """The newest evaluation's loss."""
+    """The loss of the newest evaluation."""
     for result in reversed(record.validations):
         if (result.set == "test") == test:
             return _number(result.values.get("lm loss value", next(iter(result.values.values()), None)))

@@ -1,4 +1,4 @@
-"""What a job's log has said so far, as far as running it depends on it: loaded or not, saved, ended, where it listens."""
+"""The facts from a job's log that its supervisor needs: loaded or not, saved, ended, address, errors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
 # The facts of `Signs` that are text.
 WORDS = ("address", "nan_alert", "error", "error_kind", "pending", "pending_kind")
-# Slurm ends the job or a step of it; why follows as "DUE TO …", unless somebody did it.
+# Slurm ends the job or a step of it. The reason follows as "DUE TO …", unless a person cancelled it.
 CANCELLED = "CANCELLED AT"
-# Words about an end that are no end mark: torch's remark at any exit, a job that was ended, one that found no checkpoint.
+# Exit messages that are no end mark: torch's remark at any exit, a cancelled job, a job that found no checkpoint.
 NO_END = ("destroy_process_group", CANCELLED, "exit-on-missing-checkpoint")
 SOMEBODY_CANCELLED = re.compile(rf"\*\*\* JOB \S+ .*{CANCELLED} (?!.*DUE TO )")
-MAX_READ = 4 << 20  # bytes a reading
+MAX_READ = 4 << 20  # bytes per reading
 
 
 class EventSource(Protocol):
@@ -35,7 +35,7 @@ class EventSource(Protocol):
 
 @dataclass(slots=True)
 class Signs:
-    """Facts from the log up to byte `read`, an end of a line. None or False: not said yet."""
+    """Facts from the log up to byte `read`, the end of a line. None or False: not said yet."""
 
     read: int = 0
     iteration: int | None = None
@@ -45,20 +45,20 @@ class Signs:
     loaded_iteration: int | None = None  # of the newest of them
     random_start: bool = False  # "will start from random"
     saved: int | None = None  # iteration of the newest "successfully saved checkpoint"
-    ended: bool = False  # an end mark: training is done, or the program said that it exits
+    ended: bool = False  # an end mark: training is done, or the program says that it exits
     address: str | None = None
-    nan_alert: str | None = None  # the words of a critical alert that no healthy iteration has followed
-    interrupted: bool = False  # by somebody, since the newest iteration: ctrl+c, scancel
+    nan_alert: str | None = None  # a critical alert, until a healthy iteration follows
+    interrupted: bool = False  # by a person since the newest iteration: ctrl+c, scancel
     error: str | None = None
-    # Of the first error since the newest iteration, the cause rather than its consequences.
+    # Of the first error since the newest iteration: later ones are often its consequences.
     error_kind: str | None = None
-    # An error that more lines may still belong to: the last word of a job that hangs.
+    # An error that may have more lines: the last output of a hanging job.
     pending: str | None = None
     pending_kind: str | None = None
 
     @property
     def last_error(self) -> tuple[str, str] | None:
-        """(kind, message) of the error that no iteration has followed."""
+        """(kind, message) of the error since the newest iteration."""
         kind, words = (self.error_kind, self.error) if self.error_kind else (self.pending_kind, self.pending)
         return (kind, words or kind) if kind and kind not in SURVIVED else None
 
@@ -109,7 +109,7 @@ class Signs:
 
     @classmethod
     def from_json(cls, value: object) -> Signs:
-        """What `as_json` gave; anything else starts from nothing, and the log is read again."""
+        """Reads what `as_json` wrote. Anything else gives empty signs, so the log is read again."""
         if not isinstance(value, Mapping):
             return cls()
         blank = cls()
@@ -122,7 +122,7 @@ class Signs:
 
 
 class SignReader:
-    """Turns bytes of a log into `signs`, chunk by chunk. `position` is the next byte of the log that it wants."""
+    """Turns bytes of a log into `signs`, chunk by chunk. `position` is the next byte to read."""
 
     def __init__(self, signs: Signs, events: EventSource) -> None:
         self.signs = signs
@@ -146,7 +146,7 @@ class SignReader:
             self._pending = text[text.rfind(b"\n") + 1 :][-MAX_PENDING:]
 
     def finish(self) -> None:
-        """The log has ended: an unfinished last line counts too."""
+        """Take an unfinished last line too: the log has ended."""
         self.signs.apply(self._events.finish())
         if (
             self.signs.error_kind is None and self.signs.pending_kind is not None
@@ -155,9 +155,9 @@ class SignReader:
         self.signs.pending = self.signs.pending_kind = None
 
     def read_from(self, log: Path, limit: int = MAX_READ) -> int:
-        """Feed what `log` holds beyond `position`, at most `limit` bytes; how many there were. 0 for a missing log.
+        """Feed at most `limit` bytes of `log` from `position` on and return their number; 0 for a missing log.
 
-        A log that somebody emptied, to make room, is read from its beginning.
+        A log that was emptied to make room is read from its beginning.
         """
         try:
             with log.open("rb") as file:
@@ -173,8 +173,8 @@ class SignReader:
 
 
 def read_signs(log: Path, known: Signs) -> Signs:
-    """What a log that has ended says, given what was `known` of its beginning."""
-    from backends.megatron.parser import Parser  # whoever only looks at state.json does not wait for it
+    """The signs of a log that has ended; `known` are those of its beginning."""
+    from backends.megatron.parser import Parser  # reading only state.json must not cost this import
 
     reader = SignReader(dataclasses.replace(known), Parser())
     while reader.read_from(log):

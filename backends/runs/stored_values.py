@@ -1,4 +1,4 @@
-"""With which arguments a checkpoint was written: from the checkpoint itself, else from the log or the plan of its run."""
+"""The arguments that a checkpoint was written with: from the checkpoint, else from the log or the plan of its run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ HEAD = 1 << 21  # bytes at the beginning of a log that hold its argument block
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Arguments by Megatron's names. `scheduler`: the state of OptimizerParamScheduler, where the file holds it.
+    """Arguments by Megatron's names; one that is not in `values` is not known.
 
-    `source` says where they were found; `distributed`: in a torch_dist or zarr checkpoint, which can be loaded with another
-    layout. What is not in `values` is not known.
+    `scheduler` is the state of OptimizerParamScheduler if the file holds it, `source` says where they were found.
+    `distributed`: a torch_dist or zarr checkpoint, which can be loaded with another layout.
     """
 
     values: Mapping[str, Any]
@@ -33,9 +33,9 @@ class Stored:
 
 
 def read_stored(checkpoint: Path, writer: RunFolder | None) -> Stored | None:
-    """What is known of the arguments of `checkpoint`, an `iter_*` folder that the run `writer` wrote (None: nobody's).
+    """The arguments of `checkpoint`, an `iter_*` folder that the run `writer` wrote (None: not known).
 
-    None: nothing is. Reads a few hundred KB, never a tensor.
+    None if they are not known. Reads a few hundred KiB, never a tensor.
     """
     file = arguments_file(checkpoint)
     distributed = file is not None and file.name == "common.pt"
@@ -55,7 +55,7 @@ def read_stored(checkpoint: Path, writer: RunFolder | None) -> Stored | None:
 
 
 def arguments_file(checkpoint: Path) -> Path | None:
-    """The file of a checkpoint that holds its arguments, whatever its format."""
+    """The file of a checkpoint that holds its arguments, in any format."""
     common = checkpoint / "common.pt"
     if common.is_file():
         return common
@@ -68,7 +68,7 @@ def arguments_file(checkpoint: Path) -> Path | None:
 
 
 def read_argument_block(log: Path) -> dict[str, str]:
-    """name → value as Megatron-LM printed them at the start of `log`; none where there are none."""
+    """name → value as Megatron-LM prints them at the start of `log`; empty if it does not."""
     try:
         with log.open("rb") as file:
             data = file.read(HEAD)

@@ -1,7 +1,7 @@
-"""Reading what torch.save wrote, without torch and without running anything that a file says.
+"""Reads files of torch.save without torch and without executing anything from them.
 
-A .pt file is a zip whose `*/data.pkl` is a pickle; tensors are other members. The pickle is read by an unpickler that
-knows no class at all: everything becomes a plain value or an inert `Opaque`, so a hostile file can do nothing.
+A .pt file is a zip. Its member `*/data.pkl` is a pickle, the tensors are other members. The unpickler here knows no
+classes: everything becomes a plain value or an inert `Opaque`, so a hostile file can do nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PICKLE_LIMIT = 256 * 2**20  # bytes; core_r0.8.0 writes some hundred KB
 
 
 class Opaque:
-    """Stands for an object of a class we do not know: keeps its state, does nothing."""
+    """Replaces an object of any other class: keeps its state and does nothing."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -34,20 +34,20 @@ class Opaque:
     def __call__(self, *arguments: Any) -> Opaque:
         return Opaque(*arguments)
 
-    # Some pickles fill lists and dictionaries of their own classes item by item.
+    # Pickles fill subclasses of list and dict item by item.
     def append(self, item: Any) -> None: ...
     def extend(self, items: Any) -> None: ...
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
 
 class PlainDict(dict[Any, Any]):
-    """A dictionary that may carry attributes, as the OrderedDict of a model's state does (`_metadata`); they are dropped."""
+    """A dictionary whose attributes are dropped, such as `_metadata` of a model's state_dict."""
 
     def __setstate__(self, state: Any) -> None: ...
 
 
 class _Reader(pickle.Unpickler):
-    """Gives every global of the pickle the same inert class, except the three containers that hold plain values."""
+    """Replaces every global of the pickle by `Opaque`, except the containers of plain values."""
 
     PLAIN: dict[tuple[str, str], Any] = {  # noqa: RUF012  (a constant table)
         ("collections", "OrderedDict"): PlainDict,
@@ -64,7 +64,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickle(content: bytes) -> Any:
-    """The value of a pickle with every foreign object inert. Raises ValueError for what is no pickle."""
+    """The value of a pickle with all other objects inert. Raises ValueError if it cannot be read."""
     if len(content) > PICKLE_LIMIT:
         raise ValueError("the pickle is too large")
     try:
@@ -110,15 +110,15 @@ def _read_at(file: BinaryIO, offset: int, size: int, count: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What a checkpoint file says beside its tensors: the training arguments, name → plain value, and the state of the
-    learning-rate schedule by the names of Megatron-LM's OptimizerParamScheduler. None: it does not say."""
+    """The training arguments in a checkpoint file (name → plain value) and the state of the learning-rate schedule by the
+    names of Megatron-LM's OptimizerParamScheduler. None: not in the file."""
 
     arguments: dict[str, Any] | None
     scheduler: dict[str, Any] | None
 
 
 def read_archive(path: Path) -> Archive | None:
-    """The plain values of the checkpoint file `path`; None where it cannot be read.
+    """The plain values of the checkpoint file `path`; None if it cannot be read.
 
     Megatron stores an argparse.Namespace under "args"; the demo trainer stores `args.json` and `state.json`.
     """
@@ -143,7 +143,7 @@ def read_archive(path: Path) -> Archive | None:
 
 
 def stored_arguments(path: Path) -> dict[str, Any] | None:
-    """The training arguments inside a checkpoint file; None where there are none to be read."""
+    """The training arguments inside a checkpoint file; None if there are none or they cannot be read."""
     found = read_archive(path)
     return found.arguments if found else None
 

@@ -1,4 +1,4 @@
-"""Is a torch-format checkpoint whole? `mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt` of every rank must be there.
+"""Judges torch-format checkpoints: `mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt` of every rank must be there.
 
 The names are those of `get_checkpoint_name` in megatron/training/checkpointing.py of core_r0.8.0.
 """
@@ -16,12 +16,12 @@ from backends.runs.torch_archive import torn
 
 SHARD = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3,}))?(?:_(\d{3,}))?")
 MODEL, OPTIMIZER = "model_optim_rng.pt", "distrib_optim.pt"
-LARGEST = 10_000  # ranks of one kind; a stored size beyond that is not believed
+LARGEST = 10_000  # a larger stored size is not believed
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Over how many ranks the weights are split: tensor, pipeline and expert parallel sizes. None: not known."""
+    """Tensor, pipeline and expert parallel sizes: how the weights are split over ranks. None: not known."""
 
     tp: int | None = None
     pp: int | None = None
@@ -39,7 +39,7 @@ class Layout:
 
     @classmethod
     def named(cls, shards: list[str]) -> Layout:
-        """As the names of the shards tell it. Of two numbers the second is taken for the pipeline rank."""
+        """From the names of the shards. The second of two numbers is taken for the pipeline rank."""
         matches = [match.groups() for name in shards if (match := SHARD.fullmatch(name))]
         return cls(*(max(int(match[at] or 0) for match in matches) + 1 for at in range(3)))
 

@@ -1,4 +1,4 @@
-"""The runs of a workspace, again and again: what a list of runs on a screen is fed with."""
+"""Watches the runs of a workspace for the lists of runs on the screens."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 
-LOOK = 1.0  # s between two looks
-TAIL = 1 << 16  # bytes at the end of a log that hold its newest iteration, nearly always
+LOOK = 1.0  # s between two readings
+TAIL = 1 << 16  # bytes at the end of a log; they nearly always hold its newest iteration
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRun:
-    """A run. Of one that trains `last` are the newest numbers of its log by their names there (none: not known).
+    """A run. `last`: the newest numbers in the log of a training run, by their names there (empty: not known).
 
     `checkpoint` is the iteration that the tracker file of its save folder names; None: there is nothing to load.
     """
@@ -36,10 +36,10 @@ def watch_runs(
     look: Callable[[RunFolder], RunInfo] = describe,
     interval: float = LOOK,
 ) -> Iterator[tuple[SeenRun, ...]]:
-    """All runs, newest first, at once and then whenever something changed, until `closed` is set.
+    """Yields all runs, newest first, at once and then after every change, until `closed` is set.
 
-    A run whose end is written down is read once: it does not change any more, unless another one saves where it did. One
-    that only seems to be over (its host is silent, its state could not be read) is looked at again.
+    A run whose end is written down is read only once, unless another run saves into its folder. A run that only seems to
+    be over (its host is silent, its state cannot be read) is read again.
     """
     shown: tuple[SeenRun, ...] | None = None
     over: dict[Path, SeenRun] = {}
@@ -76,7 +76,7 @@ def _seen(info: RunInfo, logs: dict[Path, tuple[int, Mapping[str, float]]]) -> S
 
 
 def newest_values(log: Path, tail: int = TAIL) -> dict[str, float]:
-    """The numbers of the newest iteration in the last `tail` bytes of `log`; none where there are none."""
+    """The numbers of the newest iteration in the last `tail` bytes of `log`; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(file.seek(0, 2) - tail, 0))

@@ -115,7 +115,12 @@ def dist_checkpoint(save: Path, iteration: int = 100, backend: str = "torch_dist
     else:
         for rank in range(2):
             (folder / f"__{rank}_0.distcp").write_bytes(bytes(1000))
-        storage = {f"tensor{rank}": StorageInfo(f"__{rank}_0.distcp", 400, 600) for rank in range(2)}
+        extents = ((0, (400, 600)), (1, (0, 400)))
+        storage = {
+            (rank, tensor): StorageInfo(f"__{rank}_0.distcp", *extent)
+            for rank in range(2)
+            for tensor, extent in extents
+        }
         (folder / ".metadata").write_bytes(foreign_pickle(Metadata(storage)))
     (folder / "metadata.json").write_text(
         json.dumps({"sharded_backend": backend, "sharded_backend_version": 1})

@@ -58,12 +58,12 @@ def test_it_is_off_unless_it_is_wanted() -> None:
     ("changes", "word"),
     [
         ({"plan": dataclasses.replace(TRAIN, attempt=3)}, "3 times already"),
-        ({"signs": dataclasses.replace(CRASHED, error_kind="out-of-memory")}, "come again (out-of-memory)"),
-        ({"signs": dataclasses.replace(CRASHED, error_kind="no-data")}, "come again"),
-        ({"signs": dataclasses.replace(CRASHED, error_kind="checkpoint-mismatch")}, "come again"),
+        ({"signs": dataclasses.replace(CRASHED, error_kind="out-of-memory")}, "occur again (out-of-memory)"),
+        ({"signs": dataclasses.replace(CRASHED, error_kind="no-data")}, "occur again"),
+        ({"signs": dataclasses.replace(CRASHED, error_kind="checkpoint-mismatch")}, "occur again"),
         ({"signs": dataclasses.replace(CRASHED, interrupted=True)}, "somebody interrupted"),
-        ({"tracked": None}, "no checkpoint that its tracker file names"),
-        ({"plan": dataclasses.replace(TRAIN, save=None)}, "no checkpoint that"),
+        ({"tracked": None}, "tracker file names no checkpoint"),
+        ({"plan": dataclasses.replace(TRAIN, save=None)}, "names no checkpoint"),
         ({"signs": Signs(working=True)}, "before its first iteration"),
         ({"tracked": 100}, "last iteration"),
     ],
@@ -169,7 +169,7 @@ def test_a_crash_is_resumed_as_often_as_the_settings_say_and_no_more(workspace: 
         assert state_of(seen[-2]).phase == "failed"
         crash(seen[-1])
     last = wait_for(lambda: state_of(seen[-1]).again)
-    assert last.dropped == "it was, 2 times already." and len(list(run_folders(workspace))) == 3
+    assert last.dropped == "it has been resumed 2 times already." and len(list(run_folders(workspace))) == 3
     for run in seen[1:]:
         assert (
             "successfully loaded checkpoint" in run.log.read_text()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from checkpoint_trees import (
     Break,
+    Metadata,
     cut,
     dist_checkpoint,
     foreign_pickle,
@@ -82,6 +83,12 @@ def without_zip64(content: bytes) -> bytes:
     return content[: content.index(b"PK\x06\x06")] + content[content.rindex(b"PK\x05\x06") :]
 
 
+def lost_directory_bytes() -> bytes:
+    content = without_zip64(torch_file())
+    entry = content.index(b"PK\x01\x02")
+    return content[: entry + 10] + content[entry + 20 :]
+
+
 def zeros_before_the_end() -> bytes:
     """Blocks that a crash of the machine left unwritten."""
     content = torch_file()
@@ -103,6 +110,7 @@ TORCH_FAULTS: list[tuple[str, Break, str]] = [
     ("zeros in its place", write(f"mp_rank_00/{M}", bytes(4000)), "is no torch file"),
     ("bytes lost in the middle", write(f"mp_rank_00/{M}", lost_middle()), "is damaged"),
     ("the same, small zip", write(f"mp_rank_00/{M}", without_zip64(lost_middle())), "is damaged"),
+    ("bytes lost in the directory", write(f"mp_rank_00/{M}", lost_directory_bytes()), "is damaged"),
     ("a directory of zeros", write(f"mp_rank_00/{M}", zeros_before_the_end()), "is damaged"),
     ("an end beyond the file", write(f"mp_rank_00/{M}", far_end_record()), "is damaged"),
     ("a shard lost", remove("mp_rank_01"), "1 of 2 shards are missing (TP 2 × PP 1)"),
@@ -133,6 +141,14 @@ DIST_FAULTS: list[tuple[str, Break, str]] = [
         lambda f: (remove("__0_0.distcp")(f), (f / "__0_0.distcp").mkdir()),
         "is no file",
     ),
+    (
+        "nothing but metadata",
+        lambda f: (
+            [shard.unlink() for shard in f.glob("*.distcp")],
+            write(".metadata", foreign_pickle(Metadata({})))(f),
+        ),
+        "It holds no shards",
+    ),
     ("hostile .metadata", write(".metadata", pickle.dumps(os.getcwd)), ".metadata is damaged"),
 ]
 
@@ -152,8 +168,11 @@ def test_a_broken_distributed_checkpoint_is_named(tmp_path: Path, fault: Break, 
 
 
 def test_a_broken_zarr_checkpoint_is_named(tmp_path: Path) -> None:
-    (dist_checkpoint(tmp_path, backend="zarr") / "model.weight" / ".zarray").unlink()
+    tensor = dist_checkpoint(tmp_path, backend="zarr") / "model.weight"
+    (tensor / ".zarray").unlink()
     assert "model.weight/.zarray is missing" in (checkpoints(tmp_path)[0].reason or "")
+    tensor.rmdir()
+    assert "It holds no tensors" in (checkpoints(tmp_path)[0].reason or "")
 
 
 def test_the_shards_of_all_experts_are_wanted(tmp_path: Path) -> None:
@@ -187,6 +206,7 @@ def test_an_empty_folder_and_a_foreign_one(tmp_path: Path) -> None:
         (b"-5", "no iteration"),
         (b"0", "no iteration"),
         (b"\xff\x00", "no iteration"),
+        ("²".encode(), "no iteration"),
         (b"100\n200", "no iteration"),
         (b"\xef\xbb\xbf100", "no iteration"),
         (b"9" * 5000, "no iteration"),
@@ -372,13 +392,14 @@ class TestPruning:
         if name == "latest":
             (tmp_path / "disk/2026-11-30/01-00-00").mkdir(parents=True)
             save.symlink_to("disk/2026-11-30/01-00-00")
-        for iteration in (100, 200, 300):
+        for iteration in (100, 200, 300, 400):
             torch_checkpoint(save, iteration)
-        branch = new_save_folder(base_of(real(save)), datetime(2026, 11, 30, 2))
-        branch.mkdir(parents=True)
-        make_branch(save, 100, branch)
+        for iteration, base in ((100, base_of(save)), (200, base_of(real(save)))):
+            branch = new_save_folder(base, datetime(2026, 11, 30, 2))
+            branch.mkdir(parents=True)
+            make_branch(save, iteration, branch)
         linked = needed_by_branches(Workspace(tmp_path / "ws"), [save])
-        assert [c.iteration for c in plan_pruning(save, 1, linked).remove] == [200]
+        assert [c.iteration for c in plan_pruning(save, 1, linked).remove] == [300]
 
     def test_what_a_text_server_has_loaded_stays_until_it_ends(self, tmp_path: Path) -> None:
         workspace, save = Workspace(tmp_path / "ws"), tmp_path / "save"
@@ -406,12 +427,17 @@ class TestPruning:
         (branch / TRACKER).write_text("100")
         linked = linked_checkpoints(tmp_path)
         assert [c.iteration for c in plan_pruning(parent, 1, linked).remove] == [200]
-        assert plan_pruning(branch, 1, linked).remove == ()
+        for iteration in (200, 300):
+            torch_checkpoint(branch, iteration)
+        assert [c.iteration for c in plan_pruning(branch, 1, frozenset()).remove] == [200]  # not its own link
 
     def test_an_incomplete_newest_does_not_push_out_the_only_good_one(self, tmp_path: Path) -> None:
         torch_checkpoint(tmp_path, 100)
         cut(f"mp_rank_00/{M}", 0.5)(torch_checkpoint(tmp_path, 200))
         assert plan_pruning(tmp_path, 1, frozenset()).remove == ()
+        cut(f"mp_rank_00/{M}", 0.5)(torch_checkpoint(tmp_path, 50))
+        torch_checkpoint(tmp_path, 300)
+        assert [c.iteration for c in plan_pruning(tmp_path, 1, frozenset()).remove] == [100]
 
     def test_without_a_valid_tracker_nothing_is_touched(self, tmp_path: Path) -> None:
         for iteration in (100, 200, 300):

@@ -212,7 +212,7 @@ def test_a_schedule_that_its_arguments_do_not_tell_goes_on_as_it_is_stored() -> 
     [
         (("--seed", "5"), "another order"),
         (("--data-path", "other"), "skipped"),
-        (("--micro-batch-size", "4"), "same batches"),
+        (("--micro-batch-size", "4"), "The batches stay the same"),
         (("--log-interval", "1"), "Nothing in the checkpoint"),
     ],
 )

@@ -232,7 +232,7 @@ def test_an_iteration_is_loaded_from_a_folder_whose_tracker_names_it(workspace: 
 def test_what_is_not_there_or_not_whole_is_not_served(workspace: Workspace) -> None:
     save = workspace.root / "s"
     write_checkpoint(save, 200, STORED, tp=2)  # named as with PP 1, though it says PP 2
-    for iteration, said in ((100, "no checkpoint of iteration 100"), (200, "not whole: 4 of 4 shards")):
+    for iteration, said in ((100, "no checkpoint of iteration 100"), (200, "not complete: 4 of 4 shards")):
         with pytest.raises(UserError, match=said) as caught:
             serve_plan(workspace, save, port=1, iteration=iteration, look=list)
         assert "mdk-tui checkpoints" in caught.value.remedy

@@ -112,7 +112,7 @@ def test_another_split_of_it_is_refused_with_what_to_do(tmp_path: Path) -> None:
     found = resumption(workspace, save, None, ("--tensor-model-parallel-size", "1"), NOW)
     [refused] = [d for d in found.differences if d.verdict == "refused"]
     assert refused.flag == "--tensor-model-parallel-size" and (refused.stored, refused.planned) == ("2", "1")
-    assert "each rank finds its own shard only" in refused.message
+    assert "each rank can only load its own shard" in refused.message
     assert "Give --tensor-model-parallel-size 2, or convert the checkpoint" in refused.remedy
     [problem] = [p for p in resume_problems(found, workspace) if p.field == "--tensor-model-parallel-size"]
     assert problem.severity == "error" and problem.fix == {"--tensor-model-parallel-size": ("2",)}
@@ -121,8 +121,8 @@ def test_another_split_of_it_is_refused_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fully_parallel", "verdict", "words"),
     [
-        (True, "harmless", "It is split anew"),
-        (False, "refused", "was not saved so that it can be split anew"),
+        (True, "harmless", "It is split again"),
+        (False, "refused", "cannot be split again"),
     ],
 )
 def test_a_distributed_checkpoint_is_split_anew_where_it_can_be(

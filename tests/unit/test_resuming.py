@@ -99,7 +99,9 @@ def test_a_base_means_its_newest_dated_folder_with_a_whole_checkpoint(workspace:
     for base in (save.parents[1], save.parent):
         source = find_source(workspace, base, None)
         assert (source.save, source.iteration) == (save, 6) and source.why and "is a base" in source.why
-        assert "04-30-00: iter_0000006 is not whole" in source.why and "04-45-00: There is no" in source.why
+        assert (
+            "04-30-00: iter_0000006 is not complete" in source.why and "04-45-00: There is no" in source.why
+        )
         assert find_source(workspace, base, 4).save == torn  # of the newest that has this one
     with pytest.raises(UserError, match=r"None of the 3 dated folders .* holds iteration 30"):
         find_source(workspace, save.parents[1], 30)
@@ -120,7 +122,7 @@ def tracker(text: str) -> Callable[[Path], object]:
             "is empty",
             "--iteration 4",
         ),
-        (lambda save: shutil.rmtree(save / "iter_0000006/mp_rank_00"), "not whole", "--iteration 4"),
+        (lambda save: shutil.rmtree(save / "iter_0000006/mp_rank_00"), "not complete", "--iteration 4"),
     ],
 )
 def test_what_is_not_whole_is_refused_and_the_newest_whole_one_named(

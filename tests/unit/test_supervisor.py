@@ -265,7 +265,7 @@ def test_ranks_that_hang_after_an_error_are_ended_where_that_is_wanted(workspace
     state = wait_for_phase(folder, "finished", "failed")
     assert state.phase == "failed" and state.reason and "It hung after an error" in state.reason
     assert "NCCL error" in state.reason and marked_processes(state.mark) == []
-    assert state.again and state.again.dropped == "there is no checkpoint that its tracker file names."
+    assert state.again and state.again.dropped == "its tracker file names no checkpoint."
 
 
 @pytest.mark.parametrize("hung", [True, False])
