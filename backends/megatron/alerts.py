@@ -10,7 +10,7 @@ import functools
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from backends.megatron.events import Alert, IterationBatch, Severity, Validation, Value
@@ -39,6 +39,7 @@ class Trouble:
 
 LOSS_IS_NAN = Trouble("nan-loss", "critical", "The loss is NaN: it vanished from the line and the gradient norm is nan, while both counters stay 0.",
                       "Stop without saving, resume from the last good checkpoint; lower the learning rate or look at the data.")  # fmt: skip
+LOSS_PRINTED_AS_NAN = replace(LOSS_IS_NAN, message="The loss is NaN and the step was not skipped.")
 LOSS_ABSENT = Trouble("absent-loss", "error", "The loss is missing although steps were taken: it is zero, negative, or NaN on one rank.",
                       "Check the loss mask and the data; turn on --check-for-nan-in-loss-and-grad.")  # fmt: skip
 LOSS_INFINITE = Trouble("infinite-loss", "critical", "The loss is infinite and the step was not skipped.", "Stop without saving, resume from the last good checkpoint with a lower learning rate.")  # fmt: skip
@@ -201,7 +202,7 @@ def _judge(
     if worst == "inf" and not all_skipped:
         found.append(LOSS_INFINITE)
     elif worst == "nan" and not all_skipped:
-        found.append(LOSS_IS_NAN)
+        found.append(LOSS_PRINTED_AS_NAN)
     elif absent and not all_skipped:
         found.append(LOSS_IS_NAN if nan_gradient else LOSS_ABSENT)
     if nans:

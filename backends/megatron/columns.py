@@ -1,7 +1,7 @@
-"""Millions of iteration lines as columns, without an object a line.
+"""Reads millions of iteration lines as columns, without an object for each line.
 
-A sample line's own keys make one regular expression; `split` by it gives every value and every gap between the lines in
-one list, and columns are slices of that list. What fits no expression is left to `iteration`.
+The keys of a sample line make one regular expression. `split` by it returns one list of all values and gaps; the columns
+are slices of that list. `iteration` reads the lines that fit no expression.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SAMPLE = re.compile(
     rb"iteration +(?P<iteration>\d{1,18})/ *(?P<train_iters>\d{1,18}) \|(?P<fields>.*\|)(?P<after>[^|\n]*)"
 )
 SAMPLE_FIELD = re.compile(rb" ([A-Za-z_][^|:\n]*?):( +)([^ |\n]+) \|")
-ENOUGH = 256  # lines in a block that show which columns are constant
+ENOUGH = 256  # lines in a block after which columns of one value are taken for constant
 NEWLINE = {10}
 LONGEST = 10**18  # no iteration is printed with more digits
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Iteration lines of one block. `gaps` has one entry more than there are lines: the bytes before each, and after all.
+    """Iteration lines of one block. `gaps` has one entry more than there are lines: the text before each, and after all.
 
-    `step`: 1 when nothing stands between them, 2 when one line stands between any two, else 0.
+    `step` is 1 if the lines follow one another, 2 if exactly one other line stands between any two, else 0.
     """
 
     ranks: Sequence[int | None]
@@ -48,7 +48,7 @@ class Rows:
         return len(self.iterations)
 
     def numbers(self, first: int) -> Sequence[int]:
-        """The line numbers, when the block begins with line `first`."""
+        """The line numbers, if the block begins with line `first`."""
         if self.step:
             first += len(self.gaps[0]) > 0
             return range(first, first + self.step * len(self), self.step)
@@ -58,7 +58,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the sample. `constant`: what all lines have behind the colon, blanks included; None where they differ."""
+    """A field of the sample. `constant`: the text behind the colon, blanks included, if all lines have the same; else None."""
 
     printed: bytes
     sample: bytes
@@ -71,36 +71,36 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An expression for whole lines and the fields that it reads: its groups, after stamp and iteration, are those not constant."""
+    """An expression for whole lines, and their fields. It has a group for the stamp, the iteration and each field that is not constant."""
 
     expression: re.Pattern[bytes]
     fields: tuple[Field, ...]
 
     def split(self, block: bytes) -> list[list[bytes]]:
-        """The gaps, then one list a group. There are no groups when no line fits."""
+        """The gaps, then one list for each group; the gaps alone when no line fits."""
         parts = self.expression.split(block)
         width = self.expression.groups + 1
         return [parts] if len(parts) == 1 else [parts[i::width] for i in range(width)]
 
 
 class LinePattern:
-    """Reads lines that look exactly like a sample: same prefix but for its rank where `any_rank`, same keys in the same order."""
+    """Reads lines with the prefix of a sample and its keys in the same order. With `any_rank` the rank in the prefix may differ."""
 
     def __init__(self, sample: re.Match[bytes], fields: tuple[Field, ...], any_rank: bool = False) -> None:
         self._sample, self._any_rank = sample, any_rank
         self._stamp: bytes | None = sample["stamp"]
         self._train_iters = int(sample["train_iters"])
         self.rank = strip_prefixes(decode(sample["before"]))[1]
-        self._varying = set[bytes]()  # constant once, not any more
+        self._varying = set[bytes]()  # fields that turned out not to be constant
         self._loose = self._form(fields)
         self._strict = self._loose  # with constants
 
     def _form(self, fields: tuple[Field, ...]) -> Form:
-        """Constants are letters of the expression: no group, no object, no conversion."""
+        """Constant fields are literal text in the expression: they cost no object and no conversion."""
         parts = [prefix_form(self._sample["before"], self._any_rank)]
         if self._stamp:
             parts.append(rb"\[(.{%d})%b\] " % (len(self._stamp), re.escape(self._sample["zone"])))
-        # One excluded byte is matched far quicker than a class; what it lets in, the conversion to numbers finds.
+        # Matching all but one byte is much faster than matching a class. The conversion to numbers rejects what is none.
         parts.append(rb"iteration +([^ /]+)/ *" + self._sample["train_iters"] + rb" \|")
         for field in fields:
             value = rb" +([^ ]+)" if field.constant is None else re.escape(field.constant)
@@ -108,7 +108,7 @@ class LinePattern:
         return Form(re.compile(b"".join(parts) + re.escape(self._sample["after"]) + rb"\n"), fields)
 
     def of_any_rank(self, line: bytes) -> LinePattern | None:
-        """A pattern for lines of all ranks, if `line`, which does not fit, is like the sample but for its rank."""
+        """A pattern for lines of all ranks, if `line` differs from the sample in its rank only; else None."""
         if self.rank in (None, strip_prefixes(decode(line))[1]):
             return None
         pattern = LinePattern(self._sample, self._loose.fields, any_rank=True)
@@ -120,12 +120,12 @@ class LinePattern:
         return self._loose.expression.fullmatch(line) is not None
 
     def read(self, block: bytes) -> Rows | None:
-        """All lines in `block` that fit. None when there are none, or when they cannot be told from what is around them."""
+        """All lines in `block` that fit. None if there are none, or if a match begins in the middle of a line."""
         form = self._strict
         gaps, *texts = form.split(block)
         filled = [gap for gap in gaps if gap]
         if form is not self._loose and self._loose.expression.search(b"".join(filled)):
-            form = self._loose  # some lines differ in what was constant until now
+            form = self._loose  # a field that was taken for constant has changed
             gaps, *texts = form.split(block)
             filled = [gap for gap in gaps if gap]
             self._loosen(texts)
@@ -146,14 +146,14 @@ class LinePattern:
         return Rows(ranks, times, iterations, train_iters, columns, gaps, _step(gaps, filled))
 
     def _loosen(self, texts: list[list[bytes]]) -> None:
-        """Forget the constants; remember which of them are none, as these texts of all fields show."""
+        """Forget the constants, and remember which fields `texts`, those of all fields, show to vary."""
         for field, column in zip(self._strict.fields, texts[-len(self._strict.fields) :], strict=True):
             if field.constant is not None and any(text != field.constant.strip() for text in column):
                 self._varying.add(field.printed)
         self._strict = self._loose
 
     def _tighten(self, texts: list[list[bytes]], block: bytes) -> None:
-        """Make constants of the fields that are so in a long block, given the texts of all fields."""
+        """Take the fields that have one value in a long block for constant, given the `texts` of all fields."""
         line = self._loose.expression.search(block)
         assert line
         printed = {field[1]: field[2] + field[3] for field in SAMPLE_FIELD.finditer(line[0])}
@@ -175,13 +175,13 @@ class LinePattern:
 
 
 def pattern_of(line: bytes, never_wrapped: bool) -> LinePattern | None:
-    """The pattern of a sample line without its newline; None when the line is not of a plain form, or may be a part."""
+    """The pattern of a sample line without its newline. None if the line has no plain form, or may continue in the next."""
     match = SAMPLE.fullmatch(line)
     if match is None:
         return None
     found = list(SAMPLE_FIELD.finditer(match["fields"]))
     if not found or sum(len(field[0]) for field in found) != len(match["fields"]):
-        return None  # something else stands between or behind the fields
+        return None  # there is other text between or behind the fields
     names = [name_of(field[1].decode(errors="replace")) for field in found]
     if len(set(names)) != len(names) or not line.isascii():
         return None
@@ -190,7 +190,7 @@ def pattern_of(line: bytes, never_wrapped: bool) -> LinePattern | None:
 
 
 def _agrees(pattern: LinePattern, line: bytes, never_wrapped: bool) -> bool:
-    """Whether the pattern reads its own sample as `read_iteration` does, and nothing can follow it."""
+    """Whether the pattern reads its own sample as `read_iteration` does, and the sample is a whole line."""
     rows, one = pattern.read(line + b"\n"), read_iteration(strip_prefixes(decode(line))[0])
     if rows is None or one is None or one.before or rows.times[0] != one.time:
         return False
@@ -217,11 +217,11 @@ def _means_nothing(text: str) -> bool:
 
 
 def _integers(texts: list[bytes]) -> Sequence[int]:
-    """A column of whole numbers, a range where they rise evenly. Raises ValueError, OverflowError."""
+    """A column of whole numbers; a range if they rise evenly. Raises ValueError, OverflowError."""
     first, last, rows = int(texts[0]), int(texts[-1]), len(texts)
     if rows > 1 and (step := (last - first) // (rows - 1)) > 0:
         line = range(first, last + 1, step)
-        # Writing numbers is quicker than reading them.
+        # Writing numbers is faster than reading them.
         if len(line) == rows and (b" %d" * rows) % tuple(line) == b" " + b" ".join(texts):
             return line
     if not b"".join(texts).isdigit():
@@ -233,7 +233,7 @@ def _integers(texts: list[bytes]) -> Sequence[int]:
 
 
 def _columns(fields: Sequence[Field], texts: list[list[bytes]], rows: int) -> dict[str, Sequence[Value]]:
-    """The columns of `fields`; `texts` has one list for each that is not constant. Raises ValueError, OverflowError."""
+    """The columns of `fields`. `texts` has one list for each field that is not constant. Raises ValueError, OverflowError."""
     varying = iter(texts)
     return {
         field.name: _repeated(field.printed.decode(), field.constant, rows)
@@ -251,7 +251,7 @@ def _repeated(printed: str, text: bytes, rows: int) -> Sequence[Value]:
 
 
 def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
-    """A column of numbers; a list where something is no plain number."""
+    """A column of numbers; a list if a value is no plain number."""
     try:
         if field.sample.isdigit():
             column = _integers(texts)
@@ -269,7 +269,7 @@ def _column(field: Field, texts: list[bytes]) -> Sequence[Value]:
 
 
 def _mixed(field: Field, texts: list[bytes]) -> list[Value]:
-    """Raises ValueError for bytes that cleaning would change, and for what is more than one value."""
+    """Values of any kind. Raises ValueError for bytes that cleaning would change, and for more than one value."""
     joined = b"".join(texts).decode("ascii")
     if not joined.isprintable() or "|" in joined:
         raise ValueError("not plain values")

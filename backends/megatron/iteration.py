@@ -1,6 +1,6 @@
-"""Iteration lines of every version and fork: ` iteration A/B | name: value | name: value | …`, one at a time.
+"""Reads one iteration line of any version or fork: ` iteration A/B | name: value | name: value | …`.
 
-`columns` reads millions of them; it and this module must agree on every value.
+`columns` reads many at once and must agree with this module on every value.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class IterationLine:
 
 
 def read_iteration(text: str) -> IterationLine | None:
-    """Read `text` as an iteration line; None when it is none."""
+    """Read `text` as an iteration line; None if it is none."""
     start = START.search(text) if "iteration" in text else None
     if start is None or EPOCH.search(text, 0, start.start()) or PROSE.search(text, 0, start.start()):
         return None
@@ -92,7 +92,7 @@ def join(start: str, more: str) -> str:
 
 
 def name_of(printed: str) -> str:
-    """The name of a field: seconds are given as milliseconds."""
+    """The name of a field. Seconds become milliseconds."""
     if printed.endswith(" ms"):
         return printed[:-2] + "(ms)"
     return printed[:-3] + "(ms)" if printed.endswith("(s)") else printed
@@ -104,7 +104,7 @@ def in_unit(printed: str, value: Value) -> Value:
 
 
 def read_value(text: str) -> Value:
-    """A value as printed: numbers as numbers, of `a/b` the first, unit suffixes stripped and multiplied out; else the text."""
+    """A value: numbers as numbers, the first of `a/b`, with unit suffixes multiplied out; any other text as it is."""
     try:
         return int(text) if len(text) < 19 and text.lstrip("+-").isdecimal() else float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Lines that differ in their numbers only: what one of them meant, the others mean too.
+"""Remembers what lines meant, so that lines which differ in their numbers only are not read again.
 
-A form is a line, or all that stands between two iteration lines, with its numbers made equal. Forms without meaning are
-passed by, as whole blocks where all of a block is known; of others it is known which rule reads which of their lines.
+A form is a line, or all text between two iteration lines, with its numbers made equal. Lines of a form without meaning
+are skipped, whole blocks at a time if every line is known. For other forms the rules that read their lines are kept.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from backends.megatron.plain_events import RULES, Rule, find_rule
 from backends.megatron.timers import TimerTexts, kind_of
 from backends.megatron.triggers import may_mean_something
 
-PIECE = 2**14  # bytes whose lines are looked at together, while the processor's cache holds them
+PIECE = 2**14  # bytes whose lines are looked up together; they fit into the processor's cache
 KNOWN = 20_000  # forms of lines that are remembered
-PLANS = 2_000
-LEARNT = 256  # forms, of one block: what never comes again costs less to read than to remember
-LOOK = 16  # lines that are looked at together
+PLANS = 2_000  # forms of gaps that are remembered
+LEARNT = (
+    256  # forms that are learnt from one block: lines that never repeat cost more to remember than to read
+)
+LOOK = 16  # lines that are looked up together
 SHORT = 400  # bytes; longer lines are not remembered
-LONGEST = 4_000  # bytes between two iteration lines that are
-NUMBERS_MATTER = b"loss scale"  # lines that mean something or nothing by their numbers
-# Addresses, ids and numbers of a line that holds no word of meaning are all the same.
+LONGEST = 4_000  # bytes; longer gaps are not remembered
+NUMBERS_MATTER = b"loss scale"  # whether such a line means something depends on its numbers
+# In a line without a trigger word, addresses and ids are as irrelevant as numbers.
 HEX_TO_0 = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 
 Plan: TypeAlias = "tuple[Step, ...]"
 
 
 class Step(NamedTuple):
-    """Lines `start` … `stop` - 1 are to be read by `rule`, or are timers when there is none."""
+    """Lines `start` … `stop` - 1 of a gap: read by `rule`, or timers if there is none."""
 
     start: int
     stop: int
@@ -40,7 +42,7 @@ class Step(NamedTuple):
 
 
 class LineForms:
-    """What is known of the lines that a reader has read. It is asked only while nothing is open that a line may belong to."""
+    """The forms of lines that `reader` has read. Use it only while the reader is idle."""
 
     def __init__(self, reader: LineReader) -> None:
         self._reader = reader
@@ -51,7 +53,7 @@ class LineForms:
     # Single lines
 
     def noise(self, block: bytes) -> int:
-        """The number of lines in `block` when all of them are known to mean nothing; else 0."""
+        """The number of lines in `block` if all of them are known to mean nothing; else 0."""
         known = self._meaningless
         line = block[: block.index(b"\n") + 1]
         if line in known:
@@ -63,7 +65,7 @@ class LineForms:
         return _count_of(block.translate(HEX_TO_0), known) if line.translate(HEX_TO_0) in known else 0
 
     def candidates(self, lines: Sequence[bytes]) -> Iterator[int]:
-        """Which of `lines`, each with its newline, may mean something by themselves."""
+        """The indices of those `lines`, each with its newline, that may mean something by themselves."""
         known = self._meaningless
         learnt = 0
         for start in range(0, len(lines), LOOK):
@@ -84,7 +86,7 @@ class LineForms:
                     self._ignore(line, form)
 
     def read(self, line: bytes, number: int) -> list[Event]:
-        """The events of one line with its newline: by the rule that read its like, else by the reader."""
+        """The events of one line with its newline: by the rule that read this form before, else by the reader."""
         form = line.translate(DIGITS_TO_0)
         if rule := self._rules.get(form):
             return self._reader.read_by(rule, line[:-1], number)
@@ -100,16 +102,16 @@ class LineForms:
         return events
 
     def _ignore(self, line: bytes, form: bytes) -> None:
-        """`line`, and all lines of its `form`, mean nothing."""
+        """Remember that `line`, and all lines of its `form`, mean nothing."""
         if len(line) <= SHORT:
             if len(self._meaningless) > KNOWN:
                 self._meaningless.clear()
             self._meaningless.update((line, form))
 
-    # What stands between two iteration lines
+    # Gaps between iteration lines
 
     def read_text(self, form: bytes, text: bytes, number: int) -> list[Event] | None:
-        """The events of whole lines of a known form, which begin with line `number`; None when it is not known."""
+        """The events of the gap `text`, which begins with line `number`; None if its form is not known."""
         plan = self._plans.get(form)
         if not plan:
             return plan if plan is None else []
@@ -123,7 +125,7 @@ class LineForms:
         return events
 
     def learn(self, form: bytes, text: bytes) -> None:
-        """`text`, which has been read, is of the form `form`: remember how such texts are read, if that is known of each line."""
+        """Remember how to read gaps of the form `form` after `text`, one of them, was read, if every line allows it."""
         if len(text) <= LONGEST and (plan := self._plan(BytesIO(text).readlines())) is not None:
             if len(self._plans) > PLANS:
                 self._plans.clear()
@@ -143,7 +145,7 @@ class LineForms:
             elif rule := self._rules.get(line.translate(DIGITS_TO_0)):
                 text = decode(line[:-1])
                 if next(other for other in RULES if other.words in text) is not rule:
-                    return None  # more or fewer digits may make the line one of the other rule
+                    return None  # with more or fewer digits an earlier rule may read the line
                 steps.append(Step(start, i, rule))
             elif may_mean_something(line):
                 return None
@@ -151,7 +153,7 @@ class LineForms:
 
 
 def _is_repeated(events: Sequence[Event]) -> bool:
-    """Whether `events` are of a line of one event that comes again and again; alerts may follow from it."""
+    """Whether `events` come from a line with one event of a kind that repeats; alerts may follow from it."""
     if not events or any(isinstance(event, Checkpoint) and event.action == "failed" for event in events):
         return False  # the line of a failed checkpoint may be an error too
     others = [event for event in events if not isinstance(event, Alert)]
@@ -159,7 +161,7 @@ def _is_repeated(events: Sequence[Event]) -> bool:
 
 
 def forms_of(texts: Sequence[bytes]) -> list[bytes]:
-    """Of each text its form: every number, however many digits it has, is 0."""
+    """The form of each text: every number, however many digits it has, becomes 0."""
     joined = b"\0".join(texts).translate(DIGITS_TO_0)
     for some in (b"0000", b"000", b"00", b"00"):
         joined = joined.replace(some, b"0")
@@ -168,7 +170,7 @@ def forms_of(texts: Sequence[bytes]) -> list[bytes]:
 
 
 def _count_of(block: bytes, known: set[bytes]) -> int:
-    """The number of lines in `block` when all are `known`, else 0."""
+    """The number of lines in `block` if all are `known`, else 0."""
     file, count = BytesIO(block), 0
     while lines := file.readlines(PIECE):
         if not known.issuperset(lines):

@@ -1,4 +1,4 @@
-"""One line at a time: the reference reading of a log, to which `parser` adds speed."""
+"""Reads a log one line at a time. This defines what a log means; `parser` only makes it faster."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from backends.megatron.triggers import may_mean_something
 
 FAILED_RANK = re.compile(r"noticed that process rank (\d{1,7}) |^\s*Process name: \[.*[,@](\d{1,7})\]\s*$")
 CANCELLING = re.compile("CANCELLED|PBS: job killed|TERM_RUNLIMIT")
-# (words of a scheduler, what they mean, what to do); the last is what it means without any of them
+# (words of a scheduler, what they mean, what to do); the last row applies when no words are found
 CANCELLED = (
     *(
         (
             words,
             "The scheduler ended the job: its time was up.",
-            "Resume it; ask for more time, or save and end before by --exit-duration-in-mins.",
+            "Resume it. Ask for more time, or let it save and end in time with --exit-duration-in-mins.",
         )
         for words in ("TIME LIMIT", "walltime", "TERM_RUNLIMIT")
     ),
     (
         "PREEMPTION",
         "The scheduler took the nodes away for another job.",
-        "Resume it; sbatch --requeue with --signal and --exit-signal-handler lets it save first.",
+        "Resume it. sbatch --requeue with --signal and --exit-signal-handler lets it save first.",
     ),
     (
         "NODE FAILURE",
         "The scheduler lost a node of the job.",
-        "Resume it without that node (--exclude); its administrators know more.",
+        "Resume it without that node (--exclude); ask its administrators about the node.",
     ),
-    ("", "The scheduler ended the job: somebody cancelled it.", "Resume it when it is wanted again."),
+    ("", "The scheduler ended the job: somebody cancelled it.", "Resume it if it is still wanted."),
 )
 # A memory report that another rank printed into the middle of a line.
 GLUED = re.compile(r"(?<=\S)(?=\[Rank \d{1,7}\] \(after )")
@@ -58,27 +58,26 @@ RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
 
 class LineReader:
-    """Keeps what one line means for the next: an open block of timers or arguments, tracebacks, a wrapped line."""
+    """Keeps the state between lines: open timer and argument blocks, tracebacks, a wrapped line."""
 
     def __init__(self) -> None:
         self.errors = ErrorCollector()
-        self.iteration = -1  # newest of this attempt
-        self._rank: int | None = None  # that printed it
+        self.iteration = -1  # the newest of this attempt
+        self._rank: int | None = None  # the rank that printed it
         self._alarm = Alarm()
         self._timers = TimerReader()
         self._in_arguments = False
-        self._wrapped: tuple[str, int, int | None] | None = (
-            None  # what may be a part of a line: text, line, rank
-        )
-        self.never_wrapped = False  # iteration lines of this log that end in their own way are whole
+        # An iteration line that may continue in the next line: text, line number, rank.
+        self._wrapped: tuple[str, int, int | None] | None = None
+        self.never_wrapped = False  # iteration lines of this log that end in an unknown way are whole
         self._failed_rank: int | None = None
         self._load: tuple[str, str] = ("", "")  # --load and --save of this attempt
-        self._alerted = set[str]()  # what single lines of this attempt have warned of
-        self._trained_at = 0  # the first line that only a training run prints after its first iterations
+        self._alerted = set[str]()  # kinds of alerts that single lines of this attempt have raised
+        self._trained_at = 0  # the first line that only a run with finished iterations prints
         self._had_iterations = False
         self._attempts = 0
-        self.meant_nothing = True  # of the line last read
-        self._quiet = False  # the line's logger calls it a warning, or less
+        self.meant_nothing = True  # whether the line last read had no effect
+        self._quiet = False  # whether the logger of the line calls it a warning, or less
 
     @property
     def idle(self) -> bool:
@@ -92,7 +91,7 @@ class LineReader:
         )
 
     def read(self, raw: bytes, line: int) -> list[Event]:
-        """The events of one raw line without its newline. `meant_nothing`: it had no effect at all."""
+        """The events of one raw line without its newline. Sets `meant_nothing`."""
         self.meant_nothing = True
         if self.idle and not may_mean_something(raw):
             return []
@@ -105,7 +104,7 @@ class LineReader:
         return [*self.unwrap(), *self._text(text, line, rank)]
 
     def read_by(self, rule: Rule, raw: bytes, line: int) -> list[Event]:
-        """The events of a line like one that `rule` read, while nothing is open."""
+        """The events of a line of a form that `rule` has read before. The reader must be idle."""
         text, rank = strip_prefixes(decode(raw))
         event = rule.read(text, line, rank)
         return self._noticed(event) if event else self.read(raw, line)
@@ -119,7 +118,7 @@ class LineReader:
         return sorted(events, key=lambda event: event.line)
 
     def before_rows(self) -> list[Event]:
-        """An iteration line follows: what was open ends, what was held back is told."""
+        """An iteration line follows: end what is open, and return the events that were held back."""
         if self.idle and not self.errors.holding:
             return []
         events = self.unwrap()
@@ -127,14 +126,14 @@ class LineReader:
         return [*events, *self._timers.finish(), *self.errors.flush()]
 
     def unwrap(self) -> list[Event]:
-        """The line that waits for another part is whole, and so are later ones like it."""
+        """The line that waits for a continuation is whole, and so are later lines like it: its events."""
         if self._wrapped is None:
             return []
         (text, line, rank), self._wrapped, self.never_wrapped = self._wrapped, None, True
         return self._text(text, line, rank)
 
     def take(self, batch: IterationBatch) -> list[Event]:
-        """Iteration lines with rising iterations: `batch` itself and its alerts."""
+        """`batch`, whose iterations rise, with the alerts that it raises."""
         first, newest = batch.iterations[0], self.iteration
         again = first < newest or (first == newest and batch.ranks[0] == self._rank)
         ended: list[Alert] = self._alarm.finish() if again else []
@@ -184,7 +183,7 @@ class LineReader:
             events += self._noticed(event)
         elif RANDOM_WEIGHTS in text:
             events.append(_random_weights(line, rank, *self._load))
-        # What is glued to an iteration line says nothing of the whole line.
+        # Text that is glued to an iteration line does not decide for the whole line.
         self.meant_nothing = self.meant_nothing and not events and not of_error
         return events
 
@@ -196,19 +195,19 @@ class LineReader:
             self._load = (load, argument.value)
 
     def _noticed(self, event: Event) -> list[Event]:
-        """`event`, and what it means for what comes."""
+        """`event` with the events that follow from it. Updates the state that later lines depend on."""
         match event:
             case Milestone(name="arguments" | "arguments end"):
                 self._in_arguments = event.name == "arguments"
                 return [event] if self._in_arguments else []
             case Milestone(name="distributed"):
-                # Ranks of the first attempt may fail before rank 0 prints its first line.
+                # In the first attempt another rank may fail before rank 0 prints this line.
                 errors = self.errors.flush() if self._attempts else []
                 self._attempts += 1
                 self.iteration, self._load = -1, ("", "")
                 self._alerted.clear()
                 return [*errors, *self._alarm.finish(), event]
-            case Alert():  # DeepSpeed repeats it at every step
+            case Alert():  # DeepSpeed repeats the line at every step
                 if event.kind in self._alerted:
                     return []
                 self._alerted.add(event.kind)
@@ -218,7 +217,7 @@ class LineReader:
                 if not isinstance(event, Parameters) or "total" in event.values:
                     self._trained_at = self._trained_at or event.line
             case Exit() if CANCELLING.search(event.reason):
-                return [event, *self._noticed(_cancelled(event))]  # of the job and of its step: once
+                return [event, *self._noticed(_cancelled(event))]  # one alert for the job and its step
             case Exit() if self._failed_rank is not None:
                 rank, self._failed_rank = self._failed_rank, None
                 return [Exit(event.line, rank, event.reason, event.status, event.signal)]
@@ -227,7 +226,7 @@ class LineReader:
         return [event]
 
     def pending_errors(self, unfinished: bytes, line: int) -> list[Error]:
-        """The errors that are held back, that of an `unfinished` line included."""
+        """The errors that are held back, with that of an `unfinished` line."""
         errors = copy.deepcopy(self.errors)
         text, rank = strip_prefixes(whole := decode(unfinished))
         errors.read(text, line, rank, is_quiet(whole, text))
@@ -235,7 +234,7 @@ class LineReader:
 
 
 def _may_be_error(event: Event) -> bool:
-    """Whether the line of `event` may say something of a failure too."""
+    """Whether the line of `event` may also report an error."""
     return isinstance(event, Exit) or (isinstance(event, Checkpoint) and event.action == "failed")
 
 
@@ -245,7 +244,7 @@ def _one(found: IterationLine, line: int, rank: int | None) -> IterationBatch:
 
 
 def _random_weights(line: int, rank: int | None, load: str, save: str) -> Alert:
-    """Megatron found no tracker file. Normal where load and save are one folder; else a resume that did not happen."""
+    """Megatron found no tracker file. That is normal if load and save are one folder; else a resume did not happen."""
     message = "No checkpoint was loaded: training starts from random weights."
     remedy = "--load must point at the folder that holds latest_checkpointed_iteration.txt."
     if load not in ("", "None", save):
@@ -268,7 +267,7 @@ def _random_weights(line: int, rank: int | None, load: str, save: str) -> Alert:
 
 
 def _cancelled(end: Exit) -> Alert:
-    """Why the scheduler ended the job, where it says so."""
+    """The alert that says why the scheduler ended the job."""
     message, remedy = next(said for words, *said in CANCELLED if words in end.reason)
     return Alert(end.line, end.rank, "cancelled", message, remedy)
 

@@ -1,4 +1,4 @@
-"""From bytes to clean lines: the hygiene that comes before any matching (reference: section 0 of how Megatron prints)."""
+"""From bytes to clean lines without launcher prefixes: what is done before any matching."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import cast
 
 from backends.text import clean
 
-LINE_LIMIT = 64 * 1024  # bytes; data set dumps and DDP bucket listings exceed 10 KiB
+LINE_LIMIT = 64 * 1024  # bytes; dumps of data set configurations and DDP bucket listings exceed 10 KiB
 BOM = "\ufeff".encode()
 CLIPPED = " … [clipped]"
 DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
-# Whole sequences; where there are others too, only `clean` tells them apart.
+# Complete colour sequences. `clean` removes the others.
 COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")
 
 LEVEL = r"(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
-# What launchers, loggers and collectors of logs put before a line. The group, where there is one, is the rank; such an
-# alternative holds no time, since all lines of one form must have the text of their rank in common (`prefix_form`).
+# What launchers, loggers and log collectors put before a line. A group is the rank. An alternative with a group must not
+# contain a time, because `prefix_form` keeps its text as it is.
 PREFIX = re.compile(
     rf"""(?:
       \[\w{{3}}\ \w{{3}}\ +\d+\ \d\d:\d\d:\d\d\ \d{{4}}\](?=\[)          # mpirun --output timestamp
@@ -57,7 +57,7 @@ QUIET = re.compile(
 
 
 def strip_prefixes(text: str) -> tuple[str, int | None]:
-    """(`text` without what launchers and loggers put before it, the rank they named). Prefixes may stack."""
+    """(`text` without the prefixes of launchers and loggers, the rank that they name). Prefixes may stack."""
     rank: int | None = None
     for _ in range(STACKED):
         if not text or text[0] not in MAY_HAVE_PREFIX:
@@ -72,12 +72,12 @@ def strip_prefixes(text: str) -> tuple[str, int | None]:
 
 
 def is_quiet(line: str, text: str) -> bool:
-    """Whether a logger says of `line`, whose text without prefixes is `text`, that it is no more than a warning."""
+    """Whether a logger marks `line` as a warning or less. `text` is `line` without its prefixes."""
     return QUIET.search(line, 0, len(line) - len(text) + 24) is not None
 
 
 def prefix_form(before: bytes, any_rank: bool = False) -> bytes:
-    """An expression for prefixes like `before`: times and loggers of any value, the rank as it is, or a group for any."""
+    """An expression for prefixes like `before`: any time and logger; the same rank, or with `any_rank` a group for the rank."""
     parts: list[bytes] = []
     while before.isascii() and (match := PREFIX.match(before.decode())):
         form, end = re.escape(before[: match.end()]), match.end()
@@ -97,13 +97,13 @@ def _any_word(word: re.Match[bytes]) -> bytes:
 
 
 def fold(line: bytes) -> bytes:
-    """What a terminal would show of `line` after its carriage returns: what follows the last that something follows."""
+    """What a terminal shows of a `line` with carriage returns: the text after the last one, trailing ones ignored."""
     line = line.rstrip(b"\r")
     return line[line.rindex(b"\r") + 1 :] if b"\r" in line else line
 
 
 def decode(line: bytes) -> str:
-    """One raw line as clean text: `\\r` rewrites folded, escapes gone, invalid UTF-8 replaced, too long a line clipped."""
+    """One raw line as clean text: `\\r` folded, escape sequences removed, invalid UTF-8 replaced, long lines clipped."""
     if b"\r" in line:
         line = fold(line)
     if line.startswith(BOM):
@@ -115,11 +115,11 @@ def decode(line: bytes) -> str:
     return clean(line.decode(errors="replace"))
 
 
-JSON_TEXT = ("log", "message", "msg", "textPayload", "line")  # of docker, fluentd and their like
+JSON_TEXT = ("log", "message", "msg", "textPayload", "line")  # keys that docker, fluentd and others use
 
 
 def unwrapped(block: bytes) -> bytes:
-    """Whole lines; those that a collector of logs made into JSON objects are again what the job printed."""
+    """Whole lines. Lines that a log collector wrapped into JSON objects become again what the job printed."""
     if b"{" not in block or not (
         block.startswith(b'{"') or b'\n{"' in block
     ):  # one byte is found far quicker

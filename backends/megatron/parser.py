@@ -1,8 +1,23 @@
 """The incremental parser: bytes of a log in, typed events out.
 
-Whatever is not understood is ignored, never an exception. Cutting the bytes at any other place gives the same events
-(only the batches of iteration lines are cut elsewhere). `LineReader` says what a line means; here is only what makes it
-quick: iteration lines that look alike are read as columns, and lines that meant nothing are known when they come again.
+Whatever is not understood is ignored; no input raises an exception. It does not matter where the bytes are cut into
+chunks: the events are the same, only the batches of iteration lines may end elsewhere.
+
+`LineReader` defines what a log means, one line at a time. Everything here only makes that fast and must give the same
+events (tests/unit/test_parser_fuzz.py compares the two). A block of whole lines is read in the first of these ways that
+fits:
+
+1. Columns (`columns`): the keys of a sample line make one regular expression. Splitting the block by it gives the values
+   of all iteration lines of that form, and the gaps, which are the text between them. A gap is read as timers that stay
+   text until somebody looks at them (`timers`), by the rules that read the last gap of the same form (`line_forms`), or
+   else as lines (3.).
+2. Noise (`line_forms`): if every line is known to mean nothing, apart from its digits, the lines are only counted.
+3. Lines: a line without any word that a rule looks for (`triggers`) is skipped, and its form is remembered for 2. When
+   an iteration line of the same form comes for the third time, it becomes the sample of a new expression, and the rest
+   of the block is read as 1. `LineReader` reads all other lines.
+
+The reader must be idle for a line to be skipped or read by its form: an open traceback, argument block, timer block or
+wrapped line may continue in any line.
 """
 
 from __future__ import annotations
@@ -20,24 +35,26 @@ from backends.megatron.line_reader import LineReader
 from backends.megatron.lines import COLOURS, LineSplitter
 from backends.megatron.timers import TimerForms, TimerTexts
 
-BLOCK = 2**20  # bytes read at once, whatever is fed
+BLOCK = 2**20  # bytes read at once; larger chunks are divided
 PATTERNS_KEPT = 8
 FORMS_KEPT = 1000
-ALIKE = 3  # lines of one form that are worth a pattern
-DEPTH = 4  # forms of iteration lines that may interleave in one block
-# What may be an iteration line, or begin another attempt.
+ALIKE = 3  # lines of one form after which a pattern is made
+DEPTH = (
+    4  # forms of iteration lines in one block that are read as columns, each in the gaps of the one before
+)
+# Matches what may be an iteration line or may begin another attempt.
 BEGINS_ANEW = re.compile(rb"iteration[^|\n]*/[^|\n]*\||world size|\x1b")
-DEPENDENT = (Error, Milestone, IterationBatch)  # events that must not change places with iteration lines
-# What a line without its newline may lack the end of: `| lm loss: 1.06` of 1.064E+01. All before the last `|` is whole.
+DEPENDENT = (Error, Milestone, IterationBatch)  # events that must keep their place among iteration lines
+# Lines whose last value may be cut when the newline is missing: `| lm loss: 1.06` of 1.064E+01. They are read up to the last `|`.
 TORN = re.compile(rb"iteration +\d+ */|loss at |memory \((?:MB|GB)\)")
 
 
 class Parser:
-    """Feed it the log's bytes in order; it returns the events that are complete so far.
+    """Feed it the bytes of a log in order. `feed` returns the events that are complete so far.
 
-    `lines` counts the lines seen. Errors are held back until what follows them shows how many ranks report the same;
-    `pending_errors` shows them before that, since a job may hang and print nothing more. Apart from them events come in
-    the order of their first lines; a batch goes on over events that mean nothing to it.
+    `lines` counts the lines seen. Errors are held back until later lines show how many ranks report the same error;
+    `pending_errors` returns them earlier, because a job that hangs prints nothing more. All other events come in the
+    order of their first lines. A batch of iteration lines continues over events that do not affect it.
     """
 
     def __init__(self) -> None:
@@ -48,7 +65,7 @@ class Parser:
         self._current: LinePattern | None = None
         self._timers = TimerForms()
         self._forms = LineForms(self._reader)
-        # Of a form of lines that may be iteration lines, how many there were, and the last.
+        # For each form of possible iteration lines: how many were seen, and the last one.
         self._seen: dict[bytes, tuple[int, bytes]] = {}
 
     def feed(self, data: bytes) -> list[Event]:
@@ -60,7 +77,7 @@ class Parser:
         return events
 
     def finish(self) -> list[Event]:
-        """The events of the last line and of what was held back. The log ends here."""
+        """The log ends here: the events of its last line and those that were held back."""
         rest = self._splitter.finish()
         if TORN.search(rest):
             rest = rest[: rest.rfind(b"|") + 1]
@@ -98,7 +115,7 @@ class Parser:
     # Iteration lines that look alike
 
     def _rows(self, rows: Rows, numbers: Sequence[int], depth: int) -> Iterator[Event]:
-        """`rows` as batches that end only where what stands between two lines matters to them; then the other events."""
+        """The events of iteration lines and of the gaps between them. Batches end only where an event in a gap requires it."""
         if not rows.gaps[0]:
             yield from self._reader.before_rows()
         timers = self._timers_in(rows)
@@ -130,19 +147,23 @@ class Parser:
         yield from self._batches(rows, numbers, timers, slice(done, len(rows)), held)
 
     def _timers_in(self, rows: Rows) -> list[bool]:
-        """Which gaps between two iteration lines, or after the last, are timers."""
+        """For each gap whether it consists of timers. The gap before the first line counts as none."""
         gaps = rows.gaps[1:]
         for gap in itertools.islice(filter(None, gaps[:-1]), 2):
             self._timers.learn(gap)
         filled = gaps if gaps[-1] else gaps[:-1]
         if rows.step == 2 and filled and self._timers.all_alike(filled):
             return [False, *([True] * len(filled)), *([False] * (len(gaps) - len(filled)))]
-        return [False, *self._timers.recognise(gaps[:-1]), False]  # a block after the last line may go on
+        return [
+            False,
+            *self._timers.recognise(gaps[:-1]),
+            False,
+        ]  # the last block may continue in the next chunk
 
     def _batches(
         self, rows: Rows, numbers: Sequence[int], timers: list[bool], part: slice, held: list[Event]
     ) -> Iterator[Event]:
-        """A part of `rows`, one batch as long as the iteration rises, and what was printed in between, by lines."""
+        """The events of a part of `rows` and those `held`, in the order of lines: one batch for each rising stretch."""
         start, stop = part.start, part.stop
         if start == stop:
             yield from held
@@ -167,7 +188,7 @@ class Parser:
         yield from sorted(events, key=lambda event: event.line)
 
     def _pattern(self, line: bytes) -> LinePattern | None:
-        """The pattern that fits `line`, most recently used first; one is made of a form that was seen some times."""
+        """The pattern that fits `line`. A new one is made when its form was seen `ALIKE` times."""
         for i, pattern in enumerate(self._patterns):
             if pattern.fits(line):
                 self._patterns.insert(0, self._patterns.pop(i))
@@ -178,7 +199,7 @@ class Parser:
         seen, previous = self._seen.get(form, (0, line))
         self._seen[form] = (seen + 1, line)
         times, rest = divmod(seen + 1, ALIKE)
-        # Tried ever more seldom: of some forms none can be made.
+        # Some forms allow no pattern: try again after twice as many lines each time.
         if rest or times & (times - 1) or not (made := pattern_of(line[:-1], self._reader.never_wrapped)):
             return None
         if previous != line:
@@ -190,7 +211,7 @@ class Parser:
     # All other lines
 
     def _plain(self, lines: list[bytes], first: int, depth: int) -> Iterator[Event]:
-        """The events of lines, each with its newline; what means nothing, and has been seen before, is passed by."""
+        """The events of lines, each with its newline. Lines that are known to mean nothing are skipped."""
         i = -1
         candidates = self._forms.candidates(lines)
         for candidate in candidates if self._reader.idle else itertools.chain([0], candidates):
@@ -211,11 +232,11 @@ class Parser:
                     yield from self._reader.read(line[:-1], first + i)
                 if self._reader.idle:
                     break
-                i += 1  # whatever comes next may belong to what is open
+                i += 1  # the next line may belong to what is open
 
 
 def _restarts(rows: Rows, start: int, stop: int) -> list[int]:
-    """Where, between `start` and `stop`, the iteration of a rank does not rise: another attempt begins there."""
+    """The rows between `start` and `stop` at which another attempt begins: the iteration of a rank does not rise."""
     found, ranks = rows.iterations, rows.ranks
     if isinstance(found, range):
         return []

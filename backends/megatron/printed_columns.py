@@ -1,4 +1,4 @@
-"""Columns of texts as they stand in the log, made times and numbers when asked for: nobody looks at all of a million."""
+"""Columns that keep the texts of the log and convert them to numbers or times on demand: few of a million are looked at."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import overload
 
 from backends.megatron.lines import DIGITS_TO_0
 
-# A number whose digits are all 0; finite, whatever they are.
+# A JSON number with all digits made 0. It is finite whatever its digits are.
 JSON_NUMBER = re.compile(rb"-?0{1,99}(?:\.0+)?(?:[eE][-+]?00?)?")
 
 
 class PrintedNumbers(Sequence[float]):
-    """Finite numbers, whose texts are numbers to JSON too."""
+    """Finite numbers whose texts are valid JSON."""
 
     def __init__(self, texts: list[bytes]) -> None:
         self.texts = texts
@@ -49,7 +49,7 @@ class PrintedNumbers(Sequence[float]):
 
 
 def are_json_numbers(texts: Sequence[bytes]) -> bool:
-    """Whether all of `texts` (at least one) are finite numbers as JSON has them."""
+    """Whether all of `texts`, at least one, are finite JSON numbers."""
     joined, first = b" " + b" ".join(texts), b" " + texts[0].translate(DIGITS_TO_0)
     shapes = joined.translate(DIGITS_TO_0)
     kinds = {first[1:]} if shapes == first * len(texts) else set(shapes[1:].split(b" "))
@@ -61,7 +61,7 @@ def are_json_numbers(texts: Sequence[bytes]) -> bool:
 
 
 class IsoTimes(Sequence["str | None"]):
-    """Time stamps as they stand in the log, all of one width, made ISO when asked for."""
+    """Time stamps as printed, all of one width. Items are ISO times."""
 
     def __init__(self, stamps: bytes, width: int) -> None:
         self._stamps, self._width = stamps, width

@@ -23,11 +23,11 @@ LINE_FIELD = re.compile(rf"\|{FIELD.pattern}")
 PLAIN_NUMBER = rb"((?:0|[1-9]\d{0,14})(?:\.\d{1,15})?)"  # as JSON has it
 NUMBERS = b"0123456789. "  # by which texts of one form differ
 FORMS_KEPT = 100
-FEW = 8  # texts that are not worth an expression of their own
+FEW = 8  # texts for which an expression of their own is not worth while
 
 
 class TimerReader:
-    """Reads a block line by line; the block ends with the first line that does not belong to it."""
+    """Reads timer blocks line by line. A block ends at the first line that does not belong to it."""
 
     def __init__(self) -> None:
         self._at: tuple[int, int | None] | None = None
@@ -40,7 +40,7 @@ class TimerReader:
         return self._at is not None
 
     def read(self, text: str, line: int, rank: int | None) -> list[Timers] | None:
-        """None: the line is none of a timer (but may have ended a block: call `finish` first). Else the events so far."""
+        """The events that `text` completes, if it is a line of timers. Else None; it then ends an open block: call `finish`."""
         if HEADER.match(text):
             done = self.finish()
             self._at = (line, rank)
@@ -67,7 +67,7 @@ class TimerReader:
         return True
 
     def finish(self) -> list[Timers]:
-        """The block that ends here, if one was open and said something."""
+        """End the open block, if there is one: its timers."""
         if self._at is None:
             return []
         (line, rank), values = self._at, self._values
@@ -77,7 +77,7 @@ class TimerReader:
 
 @functools.lru_cache(maxsize=1024)
 def kind_of(raw: bytes) -> Literal["", "block", "line", "row"]:
-    """What a line with its newline is: the first of a block, a line of timers, or, behind the first of a block, one of it."""
+    """What a line with its newline is: the header of a block, a row of a block, or a line of timers by itself."""
     text = strip_prefixes(decode(raw[:-1]))[0]
     if HEADER.match(text):
         return "block"
@@ -99,7 +99,7 @@ class TimerTable(NamedTuple):
 
 
 class TimerTexts(Sequence[Mapping[str, tuple[float, float]]]):
-    """Timers as they stand in the log, read when asked for: nobody looks at all of a million. Empty where none is valid."""
+    """Timers that stay text until somebody asks for them: few of a million are looked at. An item is empty if it cannot be read."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         self.texts = texts
@@ -118,7 +118,7 @@ class TimerTexts(Sequence[Mapping[str, tuple[float, float]]]):
         return found.values[0] if found else {}
 
     def table(self) -> TimerTable | None:
-        """All of them, when they differ in numbers and in times before the lines only; else None."""
+        """All timers as one table, if the texts differ in their numbers and in times before the lines only; else None."""
         if len(self.texts) < FEW or (form := _form_of(self.texts[0])) is None:
             return None
         expression, names, groups = form
@@ -129,15 +129,15 @@ class TimerTexts(Sequence[Mapping[str, tuple[float, float]]]):
 
 
 class TimerForms:
-    """Recognises texts that are timers and nothing else, whatever their numbers, once it has seen their like."""
+    """Recognises texts that consist of timers by their form, once it has seen one text of that form."""
 
     def __init__(self) -> None:
-        self.rank: int | None = None  # that printed them; a job has one that does
+        self.rank: int | None = None  # the only rank that prints them
         self._prefix: re.Pattern[bytes] | None = None
         self._known: set[bytes] = set()
 
     def learn(self, text: bytes) -> None:
-        """Remember the form of `text` (whole lines), if all of it is the timers of one moment."""
+        """Remember the form of `text` (whole lines) if it consists of the timers of one moment."""
         timers = _read_text(text) if b"(ms)" in text else None
         if timers is None or len(self._known) >= FORMS_KEPT:
             return
@@ -151,14 +151,14 @@ class TimerForms:
             self._known.add(text.translate(None, NUMBERS))
 
     def all_alike(self, lines: Sequence[bytes]) -> bool:
-        """Whether `lines`, at least one, are all timers of one form. Quicker than `recognise`; not all True is recognised."""
+        """Whether `lines`, at least one, are timers of one form. Faster than `recognise`, but may miss some."""
         form = lines[0].translate(None, NUMBERS)
         if self._prefix is not None or form not in self._known:
             return False
         return b"".join(lines).translate(None, NUMBERS) == form * len(lines)
 
     def recognise(self, texts: Sequence[bytes]) -> list[bool]:
-        """Which of `texts` are timers of `rank`, as far as is known."""
+        """For each of `texts` whether it is known to be timers of `rank`."""
         known, prefix = self._known, self._prefix
         if not known:
             return [False] * len(texts)
@@ -204,7 +204,7 @@ def _matches(line: str) -> list[re.Match[str]] | None:
 
 
 def _read_text(text: bytes) -> Timers | None:
-    """The timers of whole lines; None when there are none, or anything else."""
+    """The timers of whole lines; None if there are none, or anything else."""
     reader, events = TimerReader(), list[Timers]()
     for raw in text.split(b"\n")[:-1]:
         found = reader.read(*_clean(raw))

@@ -1,7 +1,8 @@
-"""Which lines may mean something: a quick look at their words, long before any pattern is tried.
+"""Decides quickly, by words alone, which lines may mean something.
 
-Most of a long log is noise, and much of it never repeats. A line means something by itself only when it holds one word
-of those that the patterns of `plain_events`, `known_errors`, `errors`, `timers` and `iteration` insist on.
+Most of a long log is noise, and much of it never repeats. A line means something by itself only if it holds a word that
+a pattern of `plain_events`, `known_errors`, `errors`, `timers` or `iteration` requires. Splitting lines into words and
+looking them up costs 7 to 10 ns a byte; one regular expression of all words costs 300 to 500, a `find` for each word 110.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from backends.megatron.plain_events import RULES
 
 OTHERS = (
     "iteration",
-    "ms",  # of timers
+    "ms",  # timers
     "process name",
     "noticed that process rank",
     "will not load any checkpoints",
-    "recent",  # of a traceback, whose first word is glued to anything, such as the ^C that caused it
-    "ray",  # of Ray's tracebacks
-    "local",  # of torchrun's list of failures
+    "recent",  # tracebacks; their first word may be glued to anything, such as the ^C that caused them
+    "ray",  # Ray's tracebacks
+    "local",  # torchrun's list of failures
 )
-# Names of arguments may be any; an escape sequence may stand in the middle of a word.
+# An argument can have any name, and an escape sequence may stand in the middle of a word.
 ANYWHERE = (b"...", b"\x1b")
 LETTERS = string.ascii_letters.encode()
 TO_WORDS = bytes(c + 32 if c in LETTERS[26:] else c if c in LETTERS else 32 for c in range(256))
@@ -45,6 +46,6 @@ TRIGGERS = _longest_words(
 
 
 def may_mean_something(line: bytes) -> bool:
-    """False only for a raw line that means nothing, unless something is open that it belongs to."""
+    """False only if the raw line means nothing by itself. It may still belong to something open."""
     words = line.translate(TO_WORDS, DELETED).split()
     return not TRIGGERS.isdisjoint(words) or any(part in line for part in ANYWHERE)
