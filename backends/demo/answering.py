@@ -1,4 +1,4 @@
-"""From a request to its answer: the checkpoint that answers, its limits, and the newest one when it is told to follow."""
+"""Answers requests from a checkpoint, within its limits; if asked to, it follows the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TOKENS_TO_OOM = 12000  # of core_r0.8.0: batch × length
 
 
 class Answering:
-    """Not thread-safe: the server answers one request at a time, as core_r0.8.0's does."""
+    """Not thread-safe: like core_r0.8.0's, the server answers one request at a time."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self._say = folder, say
@@ -22,7 +22,7 @@ class Answering:
         self._gpt: Gpt | None = None
 
     def load(self, iteration: int) -> None:
-        """Answer from this checkpoint from now on. Raises CheckpointError; the one before then stays."""
+        """Answer from this checkpoint from now on. Raises CheckpointError and keeps the current one."""
         self._say(f" loading checkpoint from {self.folder} at iteration {iteration}")
         state = checkpoint.load(self.folder, iteration)
         self._gpt = Gpt(state.weights, state.shape, state.tokenizer())
@@ -33,7 +33,7 @@ class Answering:
         )
 
     def follow(self) -> None:
-        """Move on to the checkpoint that the tracker names; one that cannot be read is said, and passed over."""
+        """Load the checkpoint that the tracker names. If it cannot be read, print why and keep the current one."""
         try:
             newest = checkpoint.tracked_iteration(self.folder)
             if newest is not None and newest != self.iteration:
@@ -42,9 +42,9 @@ class Answering:
             self._say(f"WARNING: {error}; still answering from iteration {self.iteration}")
 
     def answer(self, request: Request) -> dict[str, Any]:
-        """The object that the text server replies with. Raises RefusedError when it is too long.
+        """The reply of the text server. Raises RefusedError if prompt and answer are too long.
 
-        Unlike core_r0.8.0's it says which `iteration` answered: a server that follows may have moved on since it was looked at.
+        Unlike core_r0.8.0's it names the `iteration` that answered, because a server that follows may just have moved on.
         """
         gpt = self._gpt
         if gpt is None:

@@ -1,4 +1,4 @@
-"""Megatron-LM's own names for what this trainer supports: read, completed, checked."""
+"""The arguments of this trainer, by Megatron-LM's names: parsed, completed and checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES: tuple[tuple[str, type, Any, str], ...] = (
     ("init-method-std", float, 0.02, "spread of the random weights"),
     ("vocab-size", int, 511, "256 bytes and learnt merges, before the end of document and padding"),
     ("make-vocab-size-divisible-by", int, 128, "padding of the vocabulary"),
-    ("micro-batch-size", int, 1, "samples of a rank between two looks at the batch"),
+    ("micro-batch-size", int, 1, "samples of a rank in one forward and backward pass"),
     ("global-batch-size", int, None, "samples of an iteration; default: micro batch size x ranks"),
     ("train-iters", int, 200, "iterations in all, those before a resume included"),
     ("lr", float, 3e-3, "highest learning rate"),
@@ -76,11 +76,11 @@ NOT_NEGATIVE = (
 
 
 class ArgumentError(Exception):
-    """These arguments cannot be trained with; the text is one sentence, Megatron-LM's own where it has one."""
+    """These arguments cannot be used. The text is one sentence, Megatron-LM's own if it has one."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, without a page of usage before it."""
+    """Reports an error in one sentence, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments:"):
@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_arguments(words: list[str], ranks: int = 1) -> argparse.Namespace:
-    """Parsed, completed and checked for `ranks` ranks. Raises ArgumentError; SystemExit(2) when it is no command line."""
+    """The arguments, completed and checked for `ranks` ranks. Raises ArgumentError; SystemExit(2) if they cannot be parsed."""
     parser = Parser(
         prog="python -m backends.demo.train",
         description="Trains a tiny GPT on the CPU; prints and saves as Megatron-LM core_r0.8.0 does.",

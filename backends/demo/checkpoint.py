@@ -1,4 +1,4 @@
-"""Checkpoints in Megatron-LM's folders: a zip of arrays in the place of its file, the tracker last, both atomically.
+"""Checkpoints in Megatron-LM's folders: a zip of arrays instead of torch's file, then the tracker, both written atomically.
 
     DIR/latest_checkpointed_iteration.txt        the iteration, as text
     DIR/iter_0000100/mp_rank_00/model_optim_rng.pt
@@ -6,7 +6,7 @@
         state.json                               iteration, consumed samples, schedule, tokenizer, version
         model/NAME.npy, exp_avg/NAME.npy, exp_avg_sq/NAME.npy
 
-There is no random state to keep: samples follow from the seed and their number (corpus.py), and nothing else is random.
+There is no random state to save: samples follow from the seed and their number (corpus.py), and nothing else is random.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from backends.demo.model import DTYPE, Shape, Weights, weight_shapes
 from backends.demo.tokenizer import Pair, Tokenizer
 
 TRACKER = "latest_checkpointed_iteration.txt"
-VERSION = 3.0  # Megatron-LM's, of the way the arrays are laid out
+VERSION = 3.0  # Megatron-LM's number for this layout of the arrays
 GROUPS = ("model", "exp_avg", "exp_avg_sq")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError, MemoryError,
               RecursionError, zipfile.BadZipFile, zlib.error)  # fmt: skip
 
-# What a checkpoint and a run must share, in the order of Megatron-LM's check_checkpoint_args, and beyond it.
+# What must be equal in a checkpoint and a run: Megatron-LM's check_checkpoint_args in its order, and more.
 MUST_MATCH = ("num_layers", "hidden_size", "num_attention_heads", "add_position_embedding", "max_position_embeddings",
               "padded_vocab_size", "tokenizer_type", "vocab_size", "ffn_hidden_size", "swiglu")  # fmt: skip
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be read, written or used; the text is one sentence, in Megatron-LM's words where it has some."""
+    """A checkpoint cannot be read, written or used. The text is one sentence, Megatron-LM's own if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a resume needs."""
+    """Everything that a resume needs."""
 
     iteration: int
     consumed_samples: int
-    step: int  # of the optimizer; not the iteration after --finetune
+    step: int  # of the optimizer; after --finetune it differs from the iteration
     weights: Weights
     first_moment: Weights
     second_moment: Weights
@@ -69,7 +69,7 @@ def file_of(folder: Path, iteration: int) -> Path:
 
 
 def save(folder: Path, state: State) -> None:
-    """Write the checkpoint, then the tracker. A kill at any moment leaves the old or the new. Raises CheckpointError."""
+    """Write the checkpoint, then the tracker. A kill at any moment leaves the old or the new state. Raises CheckpointError."""
     path = file_of(folder, state.iteration)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.replace(path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # the name must reach the disk before a tracker that speaks of it
+            os.fsync(folder)  # the checkpoint must be on disk before the tracker names it
         finally:
             os.close(folder)
     except OSError:
@@ -123,7 +123,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def tracked_iteration(folder: Path) -> int | None:
-    """What the tracker names; None when there is no tracker. Raises CheckpointError when it names no iteration."""
+    """The iteration in the tracker; None without a tracker. Raises CheckpointError if it does not hold one."""
     path = folder / TRACKER
     try:
         text = path.read_text(errors="replace").strip()
@@ -141,7 +141,7 @@ def tracked_iteration(folder: Path) -> int | None:
 
 
 def load(folder: Path, iteration: int) -> State:
-    """Read one checkpoint back. Raises CheckpointError for a missing, torn or foreign file."""
+    """Read one checkpoint. Raises CheckpointError for a missing, torn or foreign file."""
     path = file_of(folder, iteration)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -161,7 +161,7 @@ def load(folder: Path, iteration: int) -> State:
     except FileNotFoundError:
         raise CheckpointError(f"could not load the checkpoint {path}: there is no such file") from None
     except KeyError as error:
-        raise CheckpointError(f"could not load the checkpoint {path}: it holds no {error.args[0]}") from None
+        raise CheckpointError(f"could not load the checkpoint {path}: {error.args[0]} is missing") from None
     except UNREADABLE as error:
         raise CheckpointError(
             f"could not load the checkpoint {path}: {error or type(error).__name__}"
@@ -170,7 +170,7 @@ def load(folder: Path, iteration: int) -> State:
 
 
 def check_arguments(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raises CheckpointError, in Megatron-LM's words, where a run's arguments do not fit a checkpoint's."""
+    """Raises CheckpointError, in Megatron-LM's words, if a run's arguments do not fit the checkpoint's."""
     for name in MUST_MATCH:
         if stored.get(name) != wanted[name]:
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Ranks that work together: one alone, or those of MPI."""
+"""Collective operations over ranks: a single rank, or the ranks of an MPI job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class Collective(Protocol):
-    """What data parallelism needs. All ranks call the same methods in the same order."""
+    """The operations that data parallelism needs. All ranks call the same methods in the same order."""
 
     @property
     def rank(self) -> int: ...
@@ -25,11 +25,11 @@ class Collective(Protocol):
         ...
 
     def gather(self, value: float) -> list[float]:
-        """The value of each rank, on every rank; nobody goes on before all have called."""
+        """The value of each rank, on every rank. It returns when all ranks have called it."""
         ...
 
     def abort(self, status: int) -> None:
-        """End the other ranks, which would wait for this one for ever."""
+        """End the other ranks, which would otherwise wait for this one for ever."""
         ...
 
 
@@ -66,7 +66,7 @@ class Mpi:
 
 
 def announced_ranks(environment: Mapping[str, str]) -> int:
-    """How many ranks a launcher says it has started: mpirun, or srun where it serves MPI by PMIx."""
+    """How many ranks mpirun says it has started, or srun with PMIx."""
     names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]
     if "PMIX_RANK" in environment:
         names.append("SLURM_STEP_NUM_TASKS")
@@ -75,7 +75,7 @@ def announced_ranks(environment: Mapping[str, str]) -> int:
 
 
 def find_collective() -> Collective:
-    """MPI's where a launcher started several ranks. Raises RuntimeError when they cannot talk to each other."""
+    """MPI's if a launcher started several ranks. Raises RuntimeError if they cannot communicate."""
     announced = announced_ranks(os.environ)
     if announced == 1:
         return Alone()
@@ -83,11 +83,11 @@ def find_collective() -> Collective:
         from mpi4py import MPI  # pyright: ignore
     except ImportError:
         raise RuntimeError(
-            f"{announced} ranks were started, but this Python has no mpi4py for them to talk through"
+            f"{announced} ranks were started, but this Python has no mpi4py, through which they communicate"
         ) from None
     ranks = Mpi(MPI.COMM_WORLD)  # pyright: ignore
     if ranks.size != announced:
         raise RuntimeError(
-            f"mpirun started {announced} ranks, but MPI sees {ranks.size}: host and image carry different Open MPI"
+            f"mpirun started {announced} ranks, but MPI sees {ranks.size}: the Open MPI of host and image differ"
         )
     return ranks

@@ -1,4 +1,4 @@
-"""The lines that core_r0.8.0 prints, letter by letter: pure functions from values to text.
+"""The lines that core_r0.8.0 prints, character by character: pure functions from values to text.
 
 Formats: megatron/training/training.py, megatron/core/timers.py, megatron/training/theoretical_memory_usage.py.
 """
@@ -13,13 +13,13 @@ from typing import Any
 
 from backends.demo.model import Shape
 
-# float32 of weight, gradient and two moments; Megatron-LM's 18 are those of half precision.
+# Weight, gradient and two moments in float32. Megatron-LM's 18 are for half precision.
 BYTES_PER_PARAMETER = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The iterations since the last line: means of time and loss, the newest of all else."""
+    """The iterations since the last line: means of time and loss, the newest values of the rest."""
 
     iteration: int
     train_iters: int
@@ -121,7 +121,7 @@ def parameters_block(shape: Shape) -> str:
 
 
 def memory_line(rank: int, iteration: int, now: float, most: float) -> str:
-    """Of the process, in MiB: what Megatron-LM says of a GPU."""
+    """The memory of the process in MiB, in the line that Megatron-LM prints for a GPU."""
     return (
         f"[Rank {rank}] (after {iteration} iterations) memory (MB) | allocated: {now} | max allocated: {most}"
         f" | reserved: {now} | max reserved: {most}"

@@ -1,4 +1,4 @@
-"""Text to train on: what every Python carries, or a user's .jsonl; its splits; its batches."""
+"""Text to train on, from Python's own help or from a .jsonl file; its splits and samples."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy.typing as npt
 from backends.demo.tokenizer import Tokenizer
 
 KEY = "text"  # as tools/preprocess_data.py of Megatron-LM expects
-READ_LIMIT = 32 * 2**20  # characters of a .jsonl; a tiny model learns nothing from more
-FEWEST = 2000  # characters that the help topics must have to be worth training on
+READ_LIMIT = 32 * 2**20  # characters of a .jsonl; more does not help a tiny model
+FEWEST = 2000  # characters of the help topics below which docstrings are used instead
 
 Tokens = npt.NDArray[np.int64]
 
 
 class CorpusError(Exception):
-    """There is nothing to train on; the text is one sentence."""
+    """There is nothing to train on. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Corpus:
 
 
 def read_corpus(data_path: str | None) -> Corpus:
-    """The documents of a .jsonl, or Python's own help. Raises CorpusError."""
+    """The documents of a .jsonl file, or of Python's help. Raises CorpusError."""
     if data_path is not None:
         return _read_jsonl(Path(data_path))
     topics = help_topics()
@@ -65,12 +65,12 @@ def _document(path: Path, number: int, line: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         text = None
     if not isinstance(text, str):
-        raise CorpusError(f'--data-path {path}: line {number} is no JSON object like {{"{KEY}": "…"}}')
+        raise CorpusError(f'--data-path {path}: line {number} is not a JSON object like {{"{KEY}": "…"}}')
     return text
 
 
 def help_topics() -> list[str]:
-    """The language reference that pydoc carries (about 0.5 MB); nothing where a distribution leaves it out."""
+    """The language reference in pydoc (about 0.5 MB); empty if the distribution leaves it out."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
@@ -80,7 +80,7 @@ def help_topics() -> list[str]:
 
 
 def standard_docstrings() -> list[str]:
-    """The sources' own words: docstrings of the standard library, read without importing anything."""
+    """The docstrings of the standard library, read from its sources without importing them."""
     return [text for text in map(_docstrings, _standard_sources()) if len(text) > 200]
 
 
@@ -114,7 +114,7 @@ def split_tokens(tokens: Tokens, split: str) -> tuple[Tokens, Tokens, Tokens]:
     try:
         shares = np.array([float(part) for part in split.split(",")] + [0.0, 0.0])[:3]
     except ValueError:
-        raise CorpusError(f"--split {split!r} is no list of numbers such as 949,50,1") from None
+        raise CorpusError(f"--split {split!r} is not a list of numbers such as 949,50,1") from None
     if not np.isfinite(shares).all() or (shares < 0).any() or shares[0] <= 0:
         raise CorpusError(f"--split {split!r} leaves nothing to train on")
     ends = np.round(np.cumsum(shares / shares.sum()) * len(tokens)).astype(int)
@@ -122,9 +122,9 @@ def split_tokens(tokens: Tokens, split: str) -> tuple[Tokens, Tokens, Tokens]:
 
 
 def sample(tokens: Tokens, length: int, seed: int, number: int) -> Tokens:
-    """Sample `number`: `length` + 1 ids from a place that follows from seed and number alone.
+    """Sample `number`: `length` + 1 ids from a place that depends only on seed and number.
 
-    So every rank, every resume and every batch size draws the same samples in the same order, without any state.
+    So all ranks, resumes and batch sizes draw the same samples in the same order, without any state.
     """
     start = int(np.random.default_rng([seed, number]).integers(0, len(tokens) - length))
     return tokens[start : start + length + 1]

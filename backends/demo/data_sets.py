@@ -1,4 +1,4 @@
-"""The text of a run, tokenized and split, with Megatron-LM's words about it."""
+"""Tokenizes and splits the text of a run, and prints what Megatron-LM prints about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backends.demo.tokenizer import BYTES, Pair, Tokenizer, learn_merges
 
 @dataclass(frozen=True, slots=True)
 class DataSets:
-    """Tokens of each set ("train", "validation", "test"), and the merges that made them."""
+    """The tokens of each set ("train", "validation", "test") and the merges of their tokenizer."""
 
     tokens: dict[str, corpus.Tokens]
     merges: list[Pair]
@@ -21,7 +21,7 @@ class DataSets:
 def read_data_sets(
     args: argparse.Namespace, merges: list[Pair] | None, say: Callable[[str], None]
 ) -> DataSets:
-    """`merges` of a checkpoint, or None: they are learnt from the text. Raises CorpusError."""
+    """`merges`: of a checkpoint; None: they are learnt from the text. Raises CorpusError."""
     batch = args.global_batch_size
     evaluations = (args.train_iters // args.eval_interval + 1) * args.eval_iters
     say("> building train, validation, and test datasets ...")

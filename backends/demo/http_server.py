@@ -1,4 +1,4 @@
-"""The HTTP side of the demo's text server: routes, statuses, console lines, as Flask under core_r0.8.0 has them."""
+"""The HTTP side of the demo's text server, with the routes, statuses and console lines of core_r0.8.0's Flask server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backends.demo.messages import say
 from backends.demo.protocol import RefusedError, read_request
 
 BODY_LIMIT = 16 * 2**20  # bytes
-SILENCE_LIMIT = 60  # s that a client may take to say something
+SILENCE_LIMIT = 60  # s that a client may be silent
 
 NOT_UNDERSTOOD = {"message": "The browser (or proxy) sent a request that this server could not understand."}
 NOT_FOUND = {"message": "The requested URL was not found on the server."}
@@ -23,7 +23,7 @@ FAILED = {"message": "Internal Server Error"}
 
 
 class Server(ThreadingHTTPServer):
-    """A thread for each connection, one lock around the model: requests wait for each other, as in core_r0.8.0."""
+    """One thread for each connection and one lock around the model, as in core_r0.8.0: requests wait for each other."""
 
     daemon_threads = True
 
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit() and int(length) <= BODY_LIMIT):
-            self.close_connection = True  # what follows on this connection is not known to be a request
+            self.close_connection = True  # the rest of this connection may not be a request
             self._reply(400, NOT_UNDERSTOOD)
             return
         try:
@@ -71,19 +71,21 @@ class Handler(BaseHTTPRequestHandler):
                 return 200, self.server.answering.answer(request)
         except RefusedError as refused:
             return refused.status, refused.text
-        except Exception as error:  # whatever it is, the next request shall be answered
+        except Exception as error:  # the next request must still be answered
             say(f"ERROR:backends.demo.serve:Exception on /api [PUT]: {error!r:.300}")
             return 500, FAILED
 
     def _refuse_method(self) -> None:
         known = self.path.partition("?")[0] == "/api"
-        self.close_connection = True  # a body may follow that nobody reads
+        self.close_connection = True  # an unread body may follow
         self._reply(*((405, NOT_ALLOWED) if known else (404, NOT_FOUND)))
 
     do_GET = do_POST = do_DELETE = do_PATCH = _refuse_method
 
     def _reply(self, status: int, value: Any) -> None:
-        answer = isinstance(value, dict) and "text" in value  # jsonify is compact, flask_restful is not
+        answer = (
+            isinstance(value, dict) and "text" in value
+        )  # jsonify writes compact JSON, flask_restful does not
         text = json.dumps(value, sort_keys=True, separators=(",", ":")) if answer else json.dumps(value)
         content = f"{text}\n".encode()
         self.send_response(status)

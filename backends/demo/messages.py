@@ -1,4 +1,4 @@
-"""How the demo's programs speak: each line at once, and why they cannot go on in one sentence on stderr."""
+"""Output of the demo's programs: lines that are flushed at once, errors as one sentence on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def say_error(text: str) -> None:
 
 
 def missing_libraries() -> str | None:
-    """A sentence when this Python cannot compute. Looked at before anything is imported that would fail."""
+    """A sentence if numpy or autograd are missing. Called before anything that imports them."""
     missing = [name for name in ("numpy", "autograd") if importlib.util.find_spec(name) is None]
     if not missing:
         return None

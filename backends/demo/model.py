@@ -1,6 +1,6 @@
-"""A GPT, tiny but whole: learned positions, causal self-attention, layer norm, GELU or SwiGLU. Autograd differentiates it.
+"""A tiny but complete GPT: learned positions, causal self-attention, layer norm, GELU or SwiGLU, differentiated by autograd.
 
-One sample at a time: on a CPU its arrays stay in the cache, and no result depends on how samples are spread over ranks.
+It takes one sample at a time: on a CPU its arrays stay in the cache, and results do not depend on the number of ranks.
 """
 
 # pyright: reportUnknownMemberType=false, reportMissingTypeStubs=false
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# Autograd makes the functions of its numpy at import, where no type checker can see them.
+# Autograd creates the functions of its numpy at import, where type checkers cannot see them.
 anp: Any = importlib.import_module("autograd.numpy")
 autograd: Any = importlib.import_module("autograd")
 getval: Any = importlib.import_module("autograd.tracer").getval
@@ -29,7 +29,7 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of the model, from Megatron's arguments of the same names."""
+    """The sizes of the model, by the names of Megatron's arguments."""
 
     num_layers: int
     hidden_size: int
@@ -46,7 +46,7 @@ class Shape:
 
 
 def weight_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every weight, in the order in which they are drawn and flattened."""
+    """Name → shape of every weight, in the order of initialization and flattening."""
     hidden, wide = shape.hidden_size, shape.ffn_hidden_size
     shapes: dict[str, tuple[int, ...]] = {
         "embedding.word_embeddings.weight": (shape.padded_vocab_size, hidden),
@@ -69,7 +69,7 @@ def weight_shapes(shape: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def initial(shape: Shape, seed: int, std: float) -> Weights:
-    """Random weights: normal with `std`, divided by sqrt(2 × layers) where a residual branch ends, as Megatron's."""
+    """Random weights: normal with `std`, divided by sqrt(2 × layers) at the end of a residual branch, as in Megatron."""
     rng = np.random.default_rng(seed)
     scaled = std / math.sqrt(2 * shape.num_layers)
     weights: Weights = {}
@@ -118,7 +118,7 @@ def _mlp(x: Any, weights: Any, name: str, swiglu: bool) -> Any:
 
 
 def log_probabilities(weights: Any, tokens: Tokens, shape: Shape) -> Any:
-    """Of each next token, given `tokens` (length) up to there: length × vocabulary."""
+    """log p of each next token, given the `tokens` (length) before it: length × vocabulary."""
     embedding = weights["embedding.word_embeddings.weight"]
     x = embedding[tokens] + weights["embedding.position_embeddings.weight"][: len(tokens)]
     for layer in range(shape.num_layers):

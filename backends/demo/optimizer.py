@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay, clipping, and Megatron-LM's schedule of learning rates with its refusals."""
+"""Adam with decoupled weight decay, gradient clipping, and Megatron-LM's learning rate schedule."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def resume_schedule(
     use_checkpoint: bool,
     say: Callable[[str], None],
 ) -> Schedule:
-    """The schedule to go on with. Raises ValueError in Megatron-LM's words where the two differ and no flag decides."""
+    """The schedule after a resume. Raises ValueError in Megatron-LM's words if the two differ and no flag decides."""
     for name, words in COMPARED:
         ours, theirs = getattr(schedule, name), stored[name]
         if override:
@@ -125,7 +125,7 @@ class Adam:
 
 
 def clip(gradient: Weights, limit: float) -> float:
-    """Scale `gradient` down to norm `limit` (0: leave it); its norm before."""
+    """Scale `gradient` down to norm `limit` (0: no clipping). Returns its norm before."""
     norm = math.sqrt(sum(float(np.vdot(slope, slope)) for slope in gradient.values()))
     if limit > 0 and norm > limit:
         for slope in gradient.values():

@@ -1,6 +1,6 @@
 """The checks of core_r0.8.0's text server, in its order and its words (megatron/inference/text_generation_server.py).
 
-Six of them answer 400, all others 200 with a bare JSON string: so it does, and so do we.
+As there, six of them answer with HTTP 400, all others with 200 and a bare JSON string.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from backends.demo.sampling import Sampling
 
 
 class RefusedError(Exception):
-    """A request that is answered with a bare string."""
+    """The request is refused with a bare string."""
 
     def __init__(self, text: str, status: int = 200) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class Request:
 
 
 def read_request(content: Any) -> Request:
-    """Raises RefusedError; TypeError where Megatron-LM's server fails as well (prompts that have no length)."""
+    """Raises RefusedError; TypeError where Megatron-LM's server fails, too (prompts without a length)."""
     body = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
     prompts = _prompts(body)
     tokens, logprobs = _tokens_to_generate(body), _flag(body, "logprobs")

@@ -1,4 +1,4 @@
-"""Completions of the tiny GPT: greedy, top-k, top-p, temperature and beams, as core_r0.8.0's text server makes them.
+"""Completions of the tiny GPT as core_r0.8.0's text server makes them: greedy, top-k, top-p, temperature, beam search.
 
 Source: megatron/inference/text_generation/{generation,sampling,beam_utils}.py.
 """
@@ -21,7 +21,7 @@ NEWLINE = b"\n"
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """`top_k` 1 is greedy; `top_k` 0 with `top_p` 0 is pure sampling. `seed` None: another answer each time."""
+    """`top_k` 1 is greedy; `top_k` 0 with `top_p` 0 is pure sampling. `seed` None: a different answer each time."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -43,7 +43,7 @@ class Gpt:
     tokenizer: Tokenizer
 
     def log_probabilities(self, tokens: list[int]) -> Scores:
-        """Of the token after each of `tokens`: length × vocabulary."""
+        """log p of the token after each of `tokens`: length × vocabulary."""
         found: Any = model.log_probabilities(self.weights, np.array(tokens), self.shape)
         return np.asarray(found, np.float64)
 
@@ -81,7 +81,7 @@ def choose(scores: Scores, how: Sampling, top_p: float, rng: np.random.Generator
     elif top_p > 0:
         order = np.argsort(-scores, kind="stable")
         reached = np.cumsum(softmax(scores[order]))
-        scores[order[1:][reached[:-1] > top_p]] = -np.inf  # the token that crosses the limit stays
+        scores[order[1:][reached[:-1] > top_p]] = -np.inf  # the token that crosses the limit is kept
     return int(rng.choice(len(scores), p=softmax(scores)))
 
 
@@ -91,7 +91,7 @@ def softmax(scores: Scores) -> Scores:
 
 
 def _stops(tokenizer: Tokenizer, tokens: list[int], how: Sampling) -> bool:
-    """Megatron-LM looks at the ids of GPT-2's newlines; learnt tokens have newlines anywhere inside."""
+    """Whether to stop. Megatron-LM compares the ids of GPT-2's newlines; learnt tokens may contain newlines."""
     newest, before = tokenizer.piece(tokens[-1]), tokenizer.piece(tokens[-2])
     if how.stop_on_double_eol:
         return 2 * NEWLINE in newest or (before.endswith(NEWLINE) and newest.startswith(NEWLINE))

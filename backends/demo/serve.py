@@ -1,4 +1,4 @@
-"""`python -m backends.demo.serve --load DIR`: the protocol of core_r0.8.0's text server, answered by the tiny GPT."""
+"""`python -m backends.demo.serve --load DIR`: the tiny GPT behind the protocol of core_r0.8.0's text server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(words: list[str]) -> int:
         )
         return 1
     _announce(args.host, server.server_address[1])
-    # Waited for, not handled: a handler that sets an event may come upon the very lock that waiting for it holds.
+    # sigwait and no handler: a handler could interrupt a thread that holds the lock of an event that it sets.
     ends = (signal.SIGTERM, signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
@@ -68,7 +68,7 @@ def run(words: list[str]) -> int:
 
 
 def _first_iteration(folder: Path, seconds: float) -> int:
-    """What the tracker names, waited for. Raises CheckpointError when there is none: never random weights."""
+    """The iteration in the tracker, for which it waits. Raises CheckpointError without one: no answers from random weights."""
     from backends.demo.checkpoint import TRACKER, CheckpointError, tracked_iteration
 
     deadline = time.monotonic() + seconds

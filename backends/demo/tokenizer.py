@@ -1,6 +1,6 @@
-"""A small byte-pair tokenizer, learnt from the training text itself: 256 bytes, merges of them, and one end of document.
+"""A small byte-pair tokenizer, learnt from the training text: 256 bytes, their merges, and one end of document.
 
-The splitting into words is GPT-2's; how merges are learnt is Sennrich et al., 2016 (https://arxiv.org/abs/1508.07909).
+Words are split as in GPT-2; merges are learnt as in Sennrich et al., 2016 (https://arxiv.org/abs/1508.07909).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SAMPLE = 2**20  # characters to learn from; more does not change 255 merges much
 
 
 def learn_merges(texts: Iterable[str], count: int) -> list[Pair]:
-    """The `count` most frequent merges (fewer when the text runs out of pairs). The same texts give the same merges."""
+    """The `count` most frequent merges, or fewer if the text has no more pairs. The same texts give the same merges."""
     words = _counted_words(texts)
     spelled = [list(word.encode("utf-8", "replace")) for word in words]
     often = list(words.values())
@@ -75,10 +75,10 @@ def merge(tokens: Sequence[int], pair: Pair, replacement: int) -> list[int]:
 
 
 class Tokenizer:
-    """Text to ids and back. Ids: 0…255 bytes, then a merge each, last `eod`, the end of a document."""
+    """Converts text to ids and back. Ids: 0…255 are bytes, then one for each merge, and `eod`, the end of a document."""
 
     def __init__(self, merges: Iterable[Pair], size: int) -> None:
-        """`size`: ids before `eod`; at least the bytes and the merges. Raises ValueError when the merges do not fit."""
+        """`size`: the number of ids before `eod`. Raises ValueError if bytes and merges do not fit."""
         self.merges = [(int(first), int(second)) for first, second in merges]
         if size < BYTES + len(self.merges):
             raise ValueError(f"a vocabulary of {size} has no room for {len(self.merges)} merges of bytes")
@@ -90,7 +90,7 @@ class Tokenizer:
         self._known: dict[str, list[int]] = {}
 
     def tokenize(self, text: str) -> list[int]:
-        """Every text can be spelled; lone surrogates become question marks."""
+        """The ids of any text; lone surrogates become question marks."""
         return [token for word in WORDS.findall(text) for token in self._spell(word)]
 
     def _spell(self, word: str) -> list[int]:

@@ -12,7 +12,7 @@ STARTED = time.monotonic()
 
 
 def run(words: list[str]) -> int:
-    """The exit status: 0 done or stopped as asked, 1 it cannot be done, and why."""
+    """Returns the exit status: 0 if done or stopped as asked; 1 on an error, which is printed."""
     from backends.demo.arguments import ArgumentError, read_arguments
     from backends.demo.checkpoint import CheckpointError
     from backends.demo.collective import find_collective
@@ -41,7 +41,7 @@ def run(words: list[str]) -> int:
 
 
 def _with_kind(error: Exception) -> str:
-    """Megatron-LM ends with an AssertionError in these cases; what is no assertion there says so itself."""
+    """Prints the error as Megatron-LM does, which ends most of these cases with an AssertionError."""
     text = str(error)
     return text if text.startswith(("could not", "ERROR")) else f"AssertionError: {text}"
 

@@ -1,4 +1,4 @@
-"""One rank of a training job: Megatron-LM's order of work and of words, around the tiny GPT."""
+"""One rank of a training job with the tiny GPT, which works and prints in Megatron-LM's order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from backends.demo.optimizer import Adam, Schedule, clip, resume_schedule
 from backends.demo.tokenizer import Pair
 from backends.demo.voice import Voice
 
-# Added to the seed: evaluations draw other samples than training, the same ones each time.
+# Added to the seed, so that evaluations draw other samples than training, and the same ones each time.
 EVALUATION_SEEDS = {"validation": 1, "test": 2}
 
 
 class DivergedError(Exception):
-    """The loss is no number any more; the text is Megatron-LM's."""
+    """The loss is NaN or infinite. The text is Megatron-LM's."""
 
 
 class Trainer:
@@ -135,7 +135,7 @@ class Trainer:
     # Work
 
     def _train(self) -> str | None:
-        """The loop; the words of an early exit, or None when all iterations are done."""
+        """The training loop. Returns the words of an early exit, or None if all iterations are done."""
         args = self.args
         losses: list[float] = []
         reported = False
@@ -158,9 +158,9 @@ class Trainer:
         return None
 
     def _step(self) -> tuple[float, float]:
-        """One iteration on the next global batch: its loss and the norm of its gradient."""
+        """One iteration on the next global batch. Returns its loss and the norm of its gradient."""
         args = self.args
-        with np.errstate(over="ignore", invalid="ignore"):  # said below, once
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below, once
             loss, gradient = self._loss_and_gradient(
                 range(self.consumed, self.consumed + args.global_batch_size)
             )
@@ -177,7 +177,7 @@ class Trainer:
         return loss, norm
 
     def _loss_and_gradient(self, numbers: range) -> tuple[float, model.Weights]:
-        """Mean over the samples `numbers` of all ranks. Summed in float64, so that their order hardly matters."""
+        """The mean over the samples `numbers` of all ranks, summed in float64 so that the order hardly matters."""
         total = np.zeros(1 + sum(array.size for array in self.weights.values()))
         for number in numbers[self.ranks.rank :: self.ranks.size]:
             sample = corpus.sample(self.sets["train"], self.args.seq_length, self.args.seed, number)
@@ -215,7 +215,7 @@ class Trainer:
         self._voice.first(console.memory_line(self.ranks.rank, self.iteration, now, max(now, most)))
 
     def _evaluate(self, kind: str, place: str, *, verbose: bool = False) -> None:
-        """Print the mean loss over `--eval-iters` global batches; nothing where a set is too small or not wanted."""
+        """Print the mean loss over `--eval-iters` global batches, unless that is 0 or the set is too small."""
         args, tokens = self.args, self.sets[kind]
         if args.eval_iters == 0 or len(tokens) <= args.seq_length:
             return
@@ -246,7 +246,7 @@ class Trainer:
     # Checkpoints and exits
 
     def _save_and_decide(self) -> str | None:
-        """Save when it is time to; the words of an exit when it is time for that. Megatron-LM's order."""
+        """Save if it is due, in Megatron-LM's order. Returns the words of an exit if that is due."""
         args, iteration = self.args, self.iteration
         if any(self.ranks.gather(self.terminated)):
             self._save()

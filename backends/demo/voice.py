@@ -1,4 +1,4 @@
-"""Who prints what: rank 0 start-up and checkpoints, the last rank iterations and timers, as in Megatron-LM."""
+"""Printing as in Megatron-LM: rank 0 prints start-up and checkpoints, the last rank iterations and timers."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ def test_the_table_of_tokens_shows_what_else_was_likely() -> None:
     rows = token_table([ANSWER]).splitlines()
     assert rows[3].split() == ["'", "cat'", "-0.10", "90.48%"]  # its blank can be seen
     assert rows[-1].split() == ["日本", "-9.00", "0.01%", "本日", "60.65%"]
-    assert "told no log-probabilities" in token_table([Turn(1.0, "u", Request("x"), "y")])
+    assert "returned no log-probabilities" in token_table([Turn(1.0, "u", Request("x"), "y")])
 
 
 def test_likelihoods_are_sums_and_say_what_they_are() -> None:

@@ -58,10 +58,10 @@ def test_where_a_distribution_left_the_help_out_docstrings_are_read(monkeypatch:
     [
         (b"", "holds no text"),
         (b'{"text": ""}\n', "holds no text"),
-        (b'{"text": "a"}\n{"text": 3}\n', "line 2 is no JSON object"),
-        (b'{"words": "a"}\n', "line 1 is no JSON object"),
-        (b"\x00\xff\xfe binary", "line 1 is no JSON object"),
-        (b"[" * 100_000, "line 1 is no JSON object"),
+        (b'{"text": "a"}\n{"text": 3}\n', "line 2 is not a JSON object"),
+        (b'{"words": "a"}\n', "line 1 is not a JSON object"),
+        (b"\x00\xff\xfe binary", "line 1 is not a JSON object"),
+        (b"[" * 100_000, "line 1 is not a JSON object"),
     ],
 )
 def test_what_is_no_jsonl_is_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:

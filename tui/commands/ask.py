@@ -68,7 +68,7 @@ def command(
 def _standard_input() -> str:
     if sys.stdin.isatty():
         raise UserError("There is no prompt.", 'Write it as an argument: mdk-tui ask "PROMPT".', status=2)
-    # Bytes that are no UTF-8 are a prompt too; the newline that ends the last line is not meant.
+    # Bytes that are not UTF-8 are replaced; the newline at the end of the last line is not part of the prompt.
     return sys.stdin.buffer.read().decode(errors="replace").removesuffix("\n")
 
 
@@ -90,7 +90,7 @@ def _last(answers: Iterator[str | Completion]) -> Completion:
 
 
 def _show_as_it_comes(prompt: str, answers: Iterator[str | Completion]) -> None:
-    """Prompt dim, answer bright; what is printed is never taken back, also when a stop text cuts the end."""
+    """Print the prompt dim and the answer bright. Printed text stays, even if a stop text later cuts the end."""
     click.echo(click.style(clean(prompt), dim=True), nl=False)
     shown = ""
     try:
@@ -120,7 +120,7 @@ def _say_failure(error: UserError, prompt: str, client: TextClient, *, as_json: 
 
 
 def as_object(found: Completion, client: TextClient) -> str:
-    """One line of JSON, which knows no infinities: a log-probability of -inf becomes null."""
+    """One line of JSON. A log-probability of -inf becomes null, because JSON has no infinities."""
     value = asdict(found) | {
         "url": client.url,
         "speaks": client.dialect,

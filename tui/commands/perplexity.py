@@ -28,8 +28,8 @@ from tui.commands.options import PATH, json_option
 from tui.commands.prompt_options import URLS
 
 WHAT = (
-    "Each window is scored as the beginning of a document, every token once: comparable between checkpoints measured "
-    "so, a little higher than with a sliding window. Bits per byte compare different tokenizers too."
+    "Each window is scored as the beginning of a document, so perplexity is a little higher than with a sliding window, "
+    "but comparable between checkpoints measured this way. Bits per byte compare different tokenizers, too."
 )
 
 
@@ -93,7 +93,7 @@ def _served(workspace: Workspace, given: Path) -> Iterator[TextClient]:
 
 
 def _follow(asked: Sequence[TextClient], texts: Sequence[str], window: int, *, quiet: bool) -> Progress:
-    """The last word; how far it is on the way, in a terminal."""
+    """The final progress. In a terminal, the progress is shown meanwhile."""
     shown = sys.stderr.isatty() and not quiet
     last: Progress | None = None
     for last in measure(asked, texts, window):

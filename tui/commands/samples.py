@@ -1,4 +1,4 @@
-"""`mdk-tui samples [RUN]`: how the answers to the same prompts change over a run's checkpoints."""
+"""`mdk-tui samples [RUN]`: the answers to the same prompts from all checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _newest(workspace: Workspace) -> RunFolder:
 
 
 def _lines(found: Sequence[Sample], width: int) -> list[str]:
-    """One block a prompt, one line an iteration, cut to `width`."""
+    """One block for each prompt with one line for each iteration, cut to `width`."""
     blocks: list[str] = []
     for prompt in prompts_of(found) or [""]:
         rows = [clean_line(prompt, width)] if prompt else []

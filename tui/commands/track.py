@@ -1,4 +1,4 @@
-"""`mdk-tui track RUN|LOG`: send to MLflow what is there, all of it or the rest."""
+"""`mdk-tui track RUN|LOG`: send a run or a log to MLflow, or what is missing there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs and logs beside each other: their curves in one plot, what each came to, where their arguments differ. Live."""
+"""Compares runs and logs, live: their curves in one plot, their final figures, the arguments that differ."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tui.widgets.plot import Plot
 from tui.widgets.table_view import TableView
 from tui.widgets.top_line import TopLine
 
-INTERVAL = 1.0  # s between two drawings of what grows
+INTERVAL = 1.0  # s between two drawings of a growing log
 
 
 class CompareScreen(LivePanes):
-    """`folder`: where exports go. What is compared is given by `look_at`, or at first."""
+    """`subjects`: what is compared until `look_at` changes it. `folder`: where exports go."""
 
     CSS_PATH = "compare.tcss"
     PANES = ("curves", "figures", "arguments")

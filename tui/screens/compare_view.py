@@ -1,4 +1,4 @@
-"""What the comparison shows, as values: curves that begin together, tables of figures and of arguments. No drawing."""
+"""The content of the comparison: curves that begin together, tables of figures and of arguments. It draws nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def style_of(place: int) -> str:
 
 
 class ComparedCurves:
-    """The curves of several runs as the source of one plot. By time each begins at 0: s since its own first line."""
+    """The curves of several runs as the source of one plot. Times are s since the first line of each run."""
 
     def __init__(self, runs: Sequence[RunCurves]) -> None:
         self.runs = runs
 
     def metrics(self) -> list[str]:
-        """What any of them has, those of most first."""
+        """The metrics of all runs, those that most runs have first."""
         counts: dict[str, int] = {}
         for run in self.runs:
             for name in run.metrics():
@@ -38,7 +38,7 @@ class ComparedCurves:
         return sorted(counts, key=lambda name: -counts[name])
 
     def newest(self, metric: str) -> float | None:
-        """Of the first that has one."""
+        """The newest value of the first run that has one."""
         return next((value for run in self.runs if (value := run.newest(metric)) is not None), None)
 
     def __call__(
@@ -58,7 +58,7 @@ class ComparedCurves:
 
 
 def begin(run: RunCurves) -> float | None:
-    """s since the epoch of the first time stamp, that of the oldest run before it included."""
+    """s since the epoch of the first time stamp, of the runs that it continues included."""
     for record in (*(chapter.record for chapter in run.past), run.record):
         with record.lock:
             for segment in record.segments:
@@ -68,7 +68,7 @@ def begin(run: RunCurves) -> float | None:
 
 
 def head(subjects: Sequence[Subject]) -> list[Span]:
-    """The columns' names, in the colours of their curves."""
+    """The names of the columns in the colours of their curves."""
     return [(name, style_of(place)) for place, name in enumerate(short_names(subjects))]
 
 
@@ -87,7 +87,7 @@ def legend(subjects: Sequence[Subject], lines: Sequence[Line], at: float | None)
 
 
 def figure_rows(runs: Sequence[RunCurves]) -> list[TableRow]:
-    """A row a figure that any of them has; what is best stands out."""
+    """One row for each figure that any run has; the best value is marked."""
     found = [figures(run.record) for run in runs]
     rows: list[TableRow] = []
     for name in found[0]:
@@ -100,7 +100,7 @@ def figure_rows(runs: Sequence[RunCurves]) -> list[TableRow]:
 
 
 def best_of(name: str, values: Sequence[Figure]) -> float | None:
-    """The best of `values`, where there is a better and a worse."""
+    """The best of `values`, if they differ and there is a better and a worse."""
     known = [value for value in values if isinstance(value, int | float)]
     if len(set(known)) < 2:
         return None
@@ -118,7 +118,7 @@ def figure_words(name: str, value: Figure) -> str:
 
 
 def argument_rows(subjects: Sequence[Subject], runs: Sequence[RunCurves]) -> list[TableRow]:
-    """A row an argument in which they differ."""
+    """One row for each argument that differs."""
     return [
         TableRow(
             row.name, tuple(("not said", "dim") if value is None else (value, "text") for value in row.values)

@@ -1,4 +1,4 @@
-"""Prompt: who answers, the questions so far, and a field to write in."""
+"""The Prompt screen: the servers that answer, the questions so far, and a field to write in."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALTERNATIVES = 5  # likeliest tokens that are asked for at each place, where a s
 
 class PromptScreen(PlaceScreen):
     WHERE = "Prompt"
-    AUTO_FOCUS = ""  # letters are keys once the field was left, also after a window over the screen
+    AUTO_FOCUS = ""  # after the field was left letters are keys, also after a window was over the screen
     CSS = """
     PromptScreen #second { display: none; }
     PromptScreen.-two #second { display: block; }
@@ -54,7 +54,7 @@ class PromptScreen(PlaceScreen):
         self._question: Question | None = None
         self._answer: ExchangeView | None = None
         self._view: View = "plain"
-        self._made_from: float | None = None  # what the text in the field was made from
+        self._made_from: float | None = None  # the turn that the text in the field was taken from
         self.past = PromptPast(self)
         self.files = PromptFiles(self)
 
@@ -101,7 +101,7 @@ class PromptScreen(PlaceScreen):
 
     @property
     def asked_at(self) -> float | None:
-        """Since when an answer is waited for: s, monotonic."""
+        """When the question was asked that has no answer yet: s, monotonic."""
         return None if self._question is None else self._question.began
 
     def action_answerer(self) -> None:
@@ -133,7 +133,7 @@ class PromptScreen(PlaceScreen):
     def ask(
         self, prompt: str, *, request: Request | None = None, parent: float | None = None, score: bool = False
     ) -> bool:
-        """Whether it was sent; if not, it is said why, and nothing is lost."""
+        """Send `prompt`. Returns whether it was sent; if not, a message says why."""
         answerers = self.answerers.ready()
         if self._question is not None:
             why = "The server answers one request at a time: esc stops waiting."
@@ -188,17 +188,19 @@ class PromptScreen(PlaceScreen):
             self._question = self._answer = None
             self.answerers.show()
             self.refresh_bindings()
-        self.mdk.tell("No longer waiting. Megatron-LM's server cannot be told: it goes on until it is done.")
+        self.mdk.tell(
+            "No longer waiting. Megatron-LM's server cannot cancel: it works on until the answer is complete."
+        )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if not self.is_mounted:  # keys may come before the field does
+        if not self.is_mounted:  # keys may arrive before the field exists
             return False
         if action == "stop_waiting":
             return self._question is not None
         if action == "serve":
             return self.answerers.may_serve
         if action == "write":
-            return self.focused is not self.field  # `has_focus` comes a moment later than this is asked
+            return self.focused is not self.field  # `has_focus` is not yet up to date here
         if action == "leave":
             return self.focused is self.field and self._question is None
         if action == "send":
@@ -250,7 +252,7 @@ class PromptScreen(PlaceScreen):
             self.write(turns[0].prompt + turns[0].continuation, turns[0].at)
 
     def write(self, text: str, parent: float | None = None) -> None:
-        """Into the field. `parent`: the turn that it is taken from."""
+        """Put `text` into the field. `parent`: the turn that it is taken from."""
         self._made_from = parent
         self.field.text = clean(text)
         self.field.move_cursor(self.field.document.end)

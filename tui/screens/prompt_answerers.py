@@ -1,4 +1,4 @@
-"""Which servers answer on the Prompt screen: one, or two side by side; chosen, served, shown with how they do."""
+"""The servers that answer on the Prompt screen, one or two side by side: choosing, starting and showing them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PromptAnswerers:
-    """`names` are who is to answer; the screen has a line `#server`, and `#second` below it where there are two."""
+    """The screen has a line `#server` for the first, and `#second` below it for the second if there is one."""
 
     def __init__(self, screen: PromptScreen) -> None:
         self._screen = screen
@@ -40,7 +40,7 @@ class PromptAnswerers:
         return (first,) if self._second == NOBODY else (first, self._second)
 
     def ready(self) -> list[Answerer]:
-        """Those of `names` that can be asked now."""
+        """The servers among `names` that can be asked now."""
         found = [self.servers.named(name) for name in self.names]
         return [who for who in found if isinstance(who, Answerer)]
 
@@ -60,7 +60,7 @@ class PromptAnswerers:
         self.show()
 
     def tick(self) -> None:
-        """Once a second: how long it is waited for, how far a server has loaded."""
+        """Once a second: show how long the answer takes, and how far a server has loaded."""
         if self._screen.asked_at is not None:
             self.show()
         if self.servers.loading:
@@ -87,7 +87,7 @@ class PromptAnswerers:
             screen.query_one("#second", Line).update(*lines[1])
 
     def choose(self, *, second: bool) -> None:
-        """Ask who is to answer, first or beside the first; a checkpoint may be served for it."""
+        """Ask for the server that answers first, or beside the first; it may be started for a checkpoint."""
         screen, servers = self._screen, self.servers
         title, current = ("beside it", self._second) if second else ("who answers", self._first)
 

@@ -1,4 +1,4 @@
-"""Files of the Prompt screen: prompts asked one after the other, samples while training, answers as Markdown."""
+"""The files of the Prompt screen: prompts to ask, samples while training, export as Markdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PromptFiles:
-    """What a Prompt screen does with files. The queue goes on after a refusal, and is forgotten when waiting is stopped."""
+    """The prompts of a file are asked one after the other, also after a refusal, until waiting is stopped."""
 
     def __init__(self, screen: PromptScreen) -> None:
         self._screen = screen
@@ -44,7 +44,7 @@ class PromptFiles:
         self.next()
 
     def next(self) -> None:
-        """Ask the next one; to be called whenever a question has ended."""
+        """Ask the next prompt. Call it whenever a question has ended."""
         if not self._queue or not self._screen.ask(self._queue.pop(0)):
             self.forget()
 
@@ -52,7 +52,7 @@ class PromptFiles:
         self._queue, self._total = [], 0
 
     def show_samples(self) -> None:
-        """Those of the newest training run that has some."""
+        """Show the samples of the newest training run that has some."""
         from backends.inference.samples import NAME, read
         from tui.screens.samples import SamplesScreen
 
@@ -100,5 +100,5 @@ class PromptFiles:
         )
 
     def _path(self, name: str) -> Path:
-        """As the user wrote it; a relative one begins in the workspace."""
+        """The path that the user wrote; a relative one begins in the workspace."""
         return self._screen.workspace.root / Path(name).expanduser()

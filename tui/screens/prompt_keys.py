@@ -1,4 +1,4 @@
-"""The keys of the Prompt screen. Those with ctrl work while one writes; letters once `esc` has left the field."""
+"""The keys of the Prompt screen. Keys with ctrl work while writing; letters work after `esc` has left the field."""
 
 from __future__ import annotations
 

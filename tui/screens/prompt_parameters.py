@@ -1,4 +1,4 @@
-"""A form for how the model is to answer: tokens, temperature, top-k, top-p, seed, stop."""
+"""A form for the parameters of an answer: tokens, temperature, top-k, top-p, seed, stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked before on the Prompt screen: kept in a file, recalled, searched."""
+"""The history of the Prompt screen: kept in a file, recalled, searched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PromptPast:
-    """`turns` are all, oldest first. A file that cannot be written is said, and costs no answer."""
+    """`turns`: all turns, oldest first. If the file cannot be written, a message says so and nothing is lost on the screen."""
 
     def __init__(self, screen: PromptScreen) -> None:
         self._screen = screen
@@ -54,7 +54,7 @@ class PromptPast:
             self._screen.write(text)
 
     def search(self) -> None:
-        """Choose one of all turns by words of its prompt or answer; its prompt goes into the field."""
+        """Find a turn by words of its prompt or answer, and put its prompt into the field."""
         turns = {str(at): turn for at, turn in enumerate(self.turns)}
         listed = [
             Choice(key, clean_line(turn.prompt + turn.continuation, 300), turn.answered_by)

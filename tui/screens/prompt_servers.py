@@ -1,4 +1,4 @@
-"""Who can answer a prompt: the servers among the runs, servers named by their address, and how each does, in words."""
+"""The servers that can answer a prompt: those among the runs, and those named by their address; their state in words."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Servers:
         return found.run if found else NEWEST
 
     def named(self, name: str) -> Answerer | RunInfo | None:
-        """Who is meant: an Answerer can be asked, a RunInfo is still loading, None is not there."""
+        """The server called `name`: an Answerer can be asked, a RunInfo is still loading, None does not exist."""
         name = self.chosen(name)
         if "://" in name:
             return self._at(name)
@@ -89,7 +89,7 @@ def servers_of(runs: Sequence[SeenRun], before: Servers) -> Servers:
 
 
 def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tuple[Span, ...]:
-    """Who is asked and how they do. `waited`: s for an answer, None when nobody asks."""
+    """A server and its state, for one line. `waited`: s since the question, None if there is none."""
     who = servers.named(name)
     if isinstance(who, Answerer):
         state: Span = (
@@ -119,7 +119,7 @@ def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tu
 def choices(
     servers: Servers, found: Sequence[tuple[SeenRun, Sequence[Checkpoint]]], *, second: bool
 ) -> list[Choice]:
-    """Who may answer: servers, one whose address is asked for next, and checkpoints to serve. `second`: beside another."""
+    """The choices for an answerer: servers, an address to be asked for, checkpoints to serve. `second`: beside another."""
     listed = (
         [Choice(NOBODY, "nobody: one answer a question")]
         if second
@@ -142,7 +142,7 @@ def choices(
 
 
 def servable(trained: Sequence[SeenRun]) -> list[tuple[SeenRun, list[Checkpoint]]]:
-    """The checkpoints of the newest runs, from disk."""
+    """The checkpoints of the newest runs, read from disk."""
     from backends.runs.checkpoints import checkpoints
 
     return [(seen, checkpoints(Path(save))) for seen, save in _saves(trained)]
@@ -157,7 +157,7 @@ def _saves(trained: Sequence[SeenRun]) -> Iterator[tuple[SeenRun, str]]:
 
 
 def look_at_logs(servers: Servers) -> tuple[tuple[str, str], ...]:
-    """How far each server that loads has come, from its log."""
+    """How far each loading server has come, from its log."""
     from backends.inference.readiness import loading_words
     from backends.runs.folder import RunFolder
 

@@ -1,4 +1,4 @@
-"""The tokens of one answer in a table: log-probability, probability, what would have been likely instead."""
+"""The tokens of an answer as a table: log-probability, probability and alternatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 18  # cells for a token
 
 
 def token_table(turns: Sequence[Turn]) -> str:
-    """Plain text, ready for a window that can be copied."""
+    """Plain text, for a window whose content can be copied."""
     return "\n\n".join("\n".join(_rows(turn)) for turn in turns)
 
 
@@ -22,7 +22,7 @@ def _rows(turn: Turn) -> list[str]:
     head = turn.answered_by or turn.server
     tokens = turn.answer_tokens
     if not any(token.logprob is not None for token in tokens):
-        return [head, "", "This server told no log-probabilities."]
+        return [head, "", "This server returned no log-probabilities."]
     alternatives = "  likelier or next" if any(token.alternatives for token in tokens) else ""
     return [head, "", f"{'token':<{WIDTH}}  {'log p':>7}  {'p':>7}{alternatives}", *map(_row, tokens)]
 
@@ -44,7 +44,7 @@ def _numbers(logprob: float | None) -> tuple[str, str]:
 
 
 def _shown(text: str) -> str:
-    """In quotes where blanks at its ends, or newlines, could not be seen."""
+    """In quotes if it begins or ends with a blank, or contains a newline."""
     return repr(text) if text != text.strip() or "\n" in text or not text else text
 
 

@@ -1,4 +1,4 @@
-"""How the answers to the same prompts change over the checkpoints of a run."""
+"""The answers to the same prompts from all checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIM = "$foreground 55%"
 
 
 class SamplesScreen(Dialog[None]):
-    """`read` gives the samples of one run; it is called in a thread, again and again."""
+    """`read` returns the samples of one run. It is called repeatedly, in a thread."""
 
     DEFAULT_CSS = """
     SamplesScreen > #box { width: 94%; height: 90%; max-height: 90%; padding: 0 2; }
@@ -75,7 +75,7 @@ class SamplesScreen(Dialog[None]):
 
 
 def samples_text(samples: Sequence[Sample], prompt: str) -> Content:
-    """Oldest first: the iteration, how likely the model found its own words, prompt dim, continuation bright."""
+    """Oldest first: the iteration, the perplexity of the answer for the model itself, prompt dim, continuation bright."""
     pieces: list[tuple[str, str]] = []
     for sample in samples:
         sure = f"   perplexity {math.exp(min(-sample.mean, 700)):.3g}" if sample.mean is not None else ""
