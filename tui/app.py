@@ -81,6 +81,7 @@ class MdkApp(SurvivingApp):
         Binding("escape", "back", "back", key_display="esc", show=False, id="app.back", tooltip="Leave a text field; go back to the previous screen"),
         Binding("question_mark", "help", "help", key_display="?", id="app.help", tooltip="Show what the keys of this screen do"),
         Binding("q", "quit", "quit", id="app.quit", tooltip="Quit; runs go on"),
+        Binding("ctrl+z", "suspend_process", "suspend", show=False, id="app.suspend", tooltip="Suspend mdk-tui; the shell's fg brings it back"),
         Binding("ctrl+p", "command_palette", "palette", priority=True, id="app.palette", tooltip="Find a command by name"),
     ]  # fmt: skip
 
@@ -96,7 +97,7 @@ class MdkApp(SurvivingApp):
     ) -> None:
         self.DEFAULT_MODE = opening.screen  # pyright: ignore[reportAttributeAccessIssue] (or Textual makes, styles and draws an empty screen first)
         # Textual chooses its filter for NO_COLOR here, before the theme is known: the other one turns default into black.
-        super().__init__(ansi_color=True if look.no_color else None)
+        super().__init__(ansi_color=True if look.own_colours else None)
         self.workspace = workspace
         self.ascii_only = look.ascii_only
         self.set_class(look.ascii_only, "-ascii")
@@ -139,6 +140,8 @@ class MdkApp(SurvivingApp):
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._start_watching)
+        # After ctrl+z and fg the terminal is empty.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
 
     def on_unmount(self) -> None:
         self._watch_ended.set()

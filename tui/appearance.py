@@ -8,28 +8,38 @@ from dataclasses import dataclass
 # Its place in the context of click: commands open the application without knowing of it.
 APPEARANCE = "tui.appearance"
 DEFAULT_THEME = "mdk-dark"
-NO_COLOUR_THEME = "ansi-dark"  # NO_COLOR alone still leaves greys
+TERMINALS_COLOURS = "ansi-dark"  # the theme that uses the terminal's own colours
+FEW_COLOURS = (
+    "ansi",
+    "linux",
+    "screen",
+    "vt100",
+    "vt220",
+    "xterm",
+)  # TERM of terminals with eight or sixteen
 
 
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """`calm`: no animations, as over SSH, where each of their frames travels."""
+    """`calm`: no animations, as over SSH, where each of their frames travels. `own_colours`: those of the terminal."""
 
     theme: str = DEFAULT_THEME
     ascii_only: bool = False
     calm: bool = False
-    no_color: bool = False
+    own_colours: bool = False
 
 
 def appearance(
     environment: Mapping[str, str], *, theme: str | None = None, ascii_only: bool = False
 ) -> Appearance:
-    """NO_COLOR decides over a chosen theme: a user who wants no colours set it for all programs."""
+    """NO_COLOR decides over a chosen theme: a user sets it for all programs. A chosen theme decides over the terminal."""
     no_color = "NO_COLOR" in environment  # set to anything, as Textual reads it
+    few = environment.get("TERM") in FEW_COLOURS and not environment.get("COLORTERM")
     over_ssh = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
+    own_colours = no_color or (few and theme is None)
     return Appearance(
-        theme=NO_COLOUR_THEME if no_color else theme or DEFAULT_THEME,
+        theme=TERMINALS_COLOURS if own_colours else theme or DEFAULT_THEME,
         ascii_only=ascii_only,
         calm=over_ssh or ascii_only or no_color,
-        no_color=no_color,
+        own_colours=own_colours,
     )

@@ -184,6 +184,9 @@ def test_looks_follow_the_options_and_the_environment() -> None:
     assert appearance({}) == Appearance(DEFAULT_THEME)
     assert appearance({}, theme="nord", ascii_only=True) == Appearance("nord", ascii_only=True, calm=True)
     assert appearance({"NO_COLOR": "1"}, theme="nord").theme == "ansi-dark"
+    assert appearance({"TERM": "linux"}) == Appearance("ansi-dark", own_colours=True)
+    assert appearance({"TERM": "xterm", "COLORTERM": "truecolor"}) == Appearance(DEFAULT_THEME)
+    assert appearance({"TERM": "linux"}, theme="nord").theme == "nord"
     assert appearance({"SSH_CONNECTION": "a"}).calm and appearance({"SSH_TTY": "/dev/pts/1"}).calm
 
 

@@ -460,7 +460,7 @@ def test_picture(
     appearance = {
         "colour": Appearance(calm=True),
         "ascii": Appearance(calm=True, ascii_only=True),
-        "no-colour": Appearance("ansi-dark", calm=True, no_color=True),
+        "no-colour": Appearance("ansi-dark", calm=True, own_colours=True),
     }[look]
     monkeypatch.chdir(tmp_path)
     app = pictured(appearance)

@@ -61,7 +61,7 @@ def steps(runs: Sequence[SeenRun], *, set_up: bool = True) -> list[Step]:
     if server is not None and server.info.address:
         found.append(Step("t", "talk", f"Talk to {name_of(server)}", 'mdk-tui ask "…"', server))
     elif server is None and saved is not None:
-        words = f"Serve {name_of(saved)} at iteration {saved.checkpoint:,} and talk to it"
+        words = f"Talk to {name_of(saved)} at iteration {saved.checkpoint:,}"
         found.append(Step("v", "serve", words, _saved("serve", saved), saved))
     if training is None:
         found.append(Step("d", "demo", "Train a tiny GPT here and talk to it", "mdk-tui demo"))
@@ -158,11 +158,23 @@ def _step(step: Step, glyphs: Glyphs, words: int, width: int) -> list[ListRow]:
     """One row; where the command has no room in it, that follows in rows of its own: it is never cut."""
     command = step.command.replace("…", glyphs.dots)
     key = f"step:{step.deed}"
-    said: tuple[Span, ...] = ((f"  {step.key} ", "focus"), (cell(step.words, words), "text"))
+    sign: Span = (f"  {step.key} ", "focus")
     if words + cell_len(command) + 7 <= width:
-        return [ListRow(key, (*said, (f"   {command}", "dim")))]
-    parts = chop_cells(command, max(width - 6, 1))
-    return [ListRow(key, said), *(ListRow("", ((f"      {part}", "dim"),)) for part in parts)]
+        return [ListRow(key, (sign, (cell(step.words, words), "text"), (f"   {command}", "dim")))]
+    parts = _lines(command, max(width - 6, 1))
+    said = ListRow(key, (sign, (step.words, "text")))
+    return [said, *(ListRow("", ((f"      {part}", "dim"),)) for part in parts)]
+
+
+def _lines(command: str, width: int) -> list[str]:
+    """`command` in lines of `width` cells that end at a space or a slash, where there is one."""
+    lines = [""]
+    for part in re.findall(r"[^ /]*[ /]?", command):
+        for piece in chop_cells(part, width):
+            if cell_len(lines[-1] + piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    return lines
 
 
 def _past(seen: SeenRun, names: int, done: int, glyphs: Glyphs, today: datetime) -> ListRow:
