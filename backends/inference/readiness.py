@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.adoption import looked_after
-from backends.launch.ending import stop_run
+from backends.launch.stop import stop_run
 from backends.launch.start import start
 from backends.runs.catalog import RunInfo
 from backends.runs.folder import RunFolder

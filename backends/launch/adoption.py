@@ -1,4 +1,4 @@
-"""Runs whose supervisor was killed get a new one, from whoever looks next."""
+"""Gives a run whose supervisor was killed a new one. Every command that looks at runs does this."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from backends.workspace import Workspace
 
 
 def looked_after(folder: RunFolder, workspace: Workspace, program: Sequence[str] = SUPERVISOR) -> RunInfo:
-    """How a run does, after giving it a supervisor if it has lost its own.
+    """Describe a run, after giving it a supervisor if it has lost its own.
 
-    Where that may not be (somebody else's run), what is seen is told all the same.
+    Somebody else's run cannot be given one: it is only described.
     """
     info = describe(folder)
     if not info.orphaned:
@@ -28,5 +28,5 @@ def looked_after(folder: RunFolder, workspace: Workspace, program: Sequence[str]
 
 
 def all_looked_after(workspace: Workspace) -> list[RunInfo]:
-    """All runs, newest first."""
+    """All runs of a workspace, newest first."""
     return [looked_after(folder, workspace) for folder in run_folders(workspace)]

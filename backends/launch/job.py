@@ -1,4 +1,4 @@
-"""A job in a session of its own: started, looked at, asked to end, ended."""
+"""A job as a supervisor handles it: a process of this machine in a session of its own, or a job of Slurm."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ START_LIMIT = 120.0  # s for the wrapper to say the pid of the job
 
 
 class RunningJob(Protocol):
-    """A job in a supervisor's hands, wherever it runs. `main` and `leader` are its processes, if it is one of this machine."""
+    """A job that was started, wherever it runs. `main` and `leader` are its processes if it runs on this machine."""
 
     main: Process | None
     leader: Process | None
 
     def lives(self) -> bool: ...
     def wait(self, seconds: float) -> None:
-        """Until it may have ended, at most `seconds`."""
+        """Return when it may have ended, after at most `seconds`."""
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether it stands in a queue, for the first time or again."""
+        """Whether it waits in a queue, also after a requeue."""
         ...
 
     @property
     def note(self) -> str | None:
-        """What its reader should know while it lives, or why it ended, where its processes do not tell."""
+        """What a reader should know while it lives, or why it ended, if the batch system says so."""
         ...
 
     def exit(self) -> JobExit | None:
@@ -49,7 +49,7 @@ class RunningJob(Protocol):
         ...
 
     def processes(self) -> list[Process]:
-        """Those of this machine."""
+        """Its processes on this machine."""
         ...
 
     def ask_to_save(self) -> None:
@@ -63,7 +63,7 @@ class RunningJob(Protocol):
 class Job:
     """A job of this machine. `main` is the trainer, `leader` the wrapper that leads its session.
 
-    One that was adopted has no `command`: it cannot be started again, and its wrapper is nobody's child.
+    An adopted job has no `command`, so it cannot be started again, and its wrapper is no child of this process.
     """
 
     folder: RunFolder
@@ -84,18 +84,18 @@ class Job:
         return None
 
     def ask_to_save(self) -> None:
-        if self.main is not None and is_alive(self.main):  # its number may be another's by now
-            with contextlib.suppress(OSError):  # it ended by itself just now
+        if self.main is not None and is_alive(self.main):  # the pid may belong to another process by now
+            with contextlib.suppress(OSError):  # it has just ended
                 self.stop_gracefully(self.main)
 
     def lives(self) -> bool:
-        """Whether the wrapper, or failing that the trainer, still runs."""
+        """Whether the wrapper or the trainer runs."""
         if self.wrapper is not None:
             return self.wrapper.poll() is None or is_alive(self.main)
         return is_alive(self.leader) or is_alive(self.main)
 
     def wait(self, seconds: float) -> None:
-        """Until the wrapper ends, at most `seconds`."""
+        """Return when the wrapper has ended, after at most `seconds`."""
         try:
             descriptor = os.pidfd_open(self.leader.pid) if self.leader else -1
         except (OSError, AttributeError):  # it is gone, or the kernel is older than 5.3
@@ -120,7 +120,7 @@ class Job:
         return job_processes(self.leader, self.mark)
 
     def signal_all(self, number: int) -> None:
-        """To every process of the job but the wrapper, which then writes how the job ended; to it too if it is alone."""
+        """Signal every process of the job but the wrapper, which writes how the job ended; the wrapper too if it is alone."""
         processes = self.processes()
         others = [process for process in processes if process != self.leader]
         for process in others or processes:

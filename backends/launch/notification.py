@@ -1,6 +1,6 @@
-"""A word to a person who sleeps: the command of [notify] is called when a run fails, ends, or needs someone.
+"""Runs the command of [notify] when a run ends, fails or needs attention.
 
-Also when it waits in a queue for long, when its nodes are silent, and when it is resumed by itself, or is not.
+Also when it waits in a queue for long, when its nodes are silent, and when it is resumed automatically or is not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 200  # characters of a subject
 
 
 def news(before: RunState, now: RunState) -> Iterator[str]:
-    """What a person would want to know of the way from `before` to `now`, the weightiest last."""
+    """What changed between `before` and `now` that a person wants to know, the most important last."""
     if now.signs.error and now.signs.error != before.signs.error and not now.over:
         yield f"an error is in the log: {now.signs.error}"
     if now.signs.nan_alert and now.signs.nan_alert != before.signs.nan_alert:
@@ -41,7 +41,7 @@ def news(before: RunState, now: RunState) -> Iterator[str]:
 
 
 class Standing:
-    """Words that stand beside a run for a while: told once, when they have stood for `patience` s."""
+    """A notice that is told once, when it has lasted for `patience` s."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -49,7 +49,7 @@ class Standing:
         self._told = False
 
     def look(self, words: str | None, now: float) -> Iterator[str]:
-        """`words` if they are due. They may change while they stand; told again is only what had been gone."""
+        """Yield `words` if they are due. They may change while the notice lasts. It is told again only after it was gone."""
         if not words:
             self._since, self._told = None, False
             return
@@ -61,7 +61,7 @@ class Standing:
 
 
 class Notifier:
-    """Calls the command for each piece of news, one at a time and never waiting for it."""
+    """Runs the command for each piece of news, one at a time, without waiting for it."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Notifier:
         clock: Callable[[], float] = time.monotonic,
         nodes: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`nodes` gives what is wrong with the nodes now; it is called at each look."""
+        """`nodes` returns what is wrong with the nodes now. It is called at each look."""
         self._run, self._title, self._before = run, plan.title, state
         self._settings, self._say, self._clock = settings, say, clock
         self._nodes = nodes
         self._queue = Standing(60 * settings.queue_minutes if settings.queue_minutes > 0 else math.inf)
-        self._silence = Standing(0.0)  # whoever asked the nodes was patient already
+        self._silence = Standing(0.0)  # the nodes were asked after a limit of their own
         self._waiting: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -91,7 +91,7 @@ class Notifier:
             self._send([self._waiting.pop(0)])
 
     def close(self, final: RunState) -> None:
-        """All that is left in one message: nobody is there to send a second."""
+        """Send all remaining news in one message: the supervisor exits after this."""
         self._gather(final)
         if self._waiting:
             self._send(self._waiting)
@@ -131,7 +131,7 @@ class Notifier:
             self._say(f"the command of [notify] could not be started: {error.strerror}")
             return
         assert process.stdin is not None
-        with contextlib.suppress(OSError):  # it need not read; what it is told fits into a pipe
+        with contextlib.suppress(OSError):  # the command need not read its input; the text fits into a pipe
             process.stdin.write(("\n".join(lines) + "\n").encode()[:4000])
             process.stdin.close()
         self._process, self._started = process, self._clock()

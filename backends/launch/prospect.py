@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from backends.launch.again import again_plan, saves_first, start_again
 from backends.launch.commands import commands, problems
 from backends.launch.editing import editable, edited
+from backends.launch.restart import again_plan, saves_first, start_again
 from backends.launch.resume import placed_resumption, resume_problems, start_resumption
 from backends.launch.start import start
 from backends.models.problem import Problem

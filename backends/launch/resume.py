@@ -10,11 +10,11 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.commands import problems
-from backends.launch.ending import stop_run
 from backends.launch.facts import Facts
 from backends.launch.own_arguments import own_arguments
 from backends.launch.placement import Placement, placed
 from backends.launch.start import SUPERVISOR, start
+from backends.launch.stop import stop_run
 from backends.models.problem import Problem
 from backends.runs.branching import make_branch, make_pin
 from backends.runs.checkpoints import TRACKER, folder_name

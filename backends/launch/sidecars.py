@@ -1,4 +1,4 @@
-"""What else a supervisor does while it looks at its job. A sidecar never harms the job: what it cannot do, it leaves."""
+"""What a supervisor does besides supervising: telemetry, MLflow, notifications, samples. A failing sidecar never harms the job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backends.telemetry.history import INTERVAL, TelemetryRecorder
 from backends.tracking.place import is_tracked, said_of
 from backends.workspace import Workspace
 
-# Started as a program: inference may use launch, not the other way round.
+# Named, not imported: backends.launch must not import backends.inference.
 SAMPLER = "backends.inference.sampler"
 RESTARTS = 5  # of a companion that fails
 RESTART_PAUSE = 30.0  # s
@@ -29,16 +29,16 @@ RESTART_PAUSE = 30.0  # s
 
 class Sidecar(Protocol):
     def look(self, state: RunState) -> None:
-        """Called at each look at the job, twice a second, with how it does; must not wait."""
+        """Called twice a second with the present state. Must not block."""
         ...
 
     def close(self, final: RunState) -> None:
-        """The job has ended, as `final` says; state.json will say so next. Must not wait either."""
+        """Called when the job has ended, before `final` is written to state.json. Must not block."""
         ...
 
 
 class Telemetry:
-    """Appends what the GPUs and the host say to `telemetry.jsonl`."""
+    """Appends the readings of GPUs and host to `telemetry.jsonl`."""
 
     def __init__(self, recorder: TelemetryRecorder) -> None:
         self._recorder = recorder
@@ -51,11 +51,11 @@ class Telemetry:
 
 
 class Companion:
-    """A sidecar that may wait, in a process of its own: `python -m MODULE RUNDIR WORKSPACE`.
+    """A sidecar in a process of its own, which may block: `python -m MODULE RUNDIR WORKSPACE`.
 
-    It reads the run's files and leaves by itself after state.json says that the run is over. It takes a lock in the run
-    folder (`backends.files.hold_lock`) and leaves with status 0 when another has it: it outlives a supervisor that is
-    killed, and the next supervisor starts one more. One that fails is started again, `RESTARTS` times.
+    It reads the run's files and exits by itself when state.json says that the run is over. It outlives a supervisor that
+    is killed, and the next supervisor starts another one; so it holds a lock in the run folder (`backends.files.hold_lock`)
+    and exits with status 0 when the lock is taken. A companion that fails is started again, at most `RESTARTS` times.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Companion:
             self._start()
 
     def close(self, final: RunState) -> None:
-        """It has yet to read the end, and needs no one for it."""
+        """Nothing: the companion reads the end from state.json."""
 
     def _start(self) -> None:
         try:
@@ -92,7 +92,7 @@ class Companion:
                 self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # its errors go to supervisor.log, as the supervisor's do
+                stdout=subprocess.DEVNULL,  # its errors go to supervisor.log, like the supervisor's
                 start_new_session=True,
             )
         except OSError as error:
@@ -106,7 +106,7 @@ def companion(
     say: Callable[[str], None],
     added: Mapping[str, str] | None = None,
 ) -> Companion:
-    """`module` beside the run. Without the run's mark in its environment: it is no part of the job."""
+    """A companion that runs `module`. The run's mark is not in its environment, since it is no part of the job."""
     command = (sys.executable, "-m", module, str(folder.path), str(workspace.root))
     environment = {name: value for name, value in os.environ.items() if name != MARK}
     return Companion(command, {**environment, **(added or {})}, say)
@@ -115,7 +115,7 @@ def companion(
 def sidecars_of(
     folder: RunFolder, plan: RunPlan, workspace: Workspace, state: RunState, say: Callable[[str], None]
 ) -> list[Sidecar]:
-    """Those of a run that is in `state`. What cannot be had is said and left out."""
+    """The sidecars of a run. One that cannot be started is reported and left out."""
     sidecars: list[Sidecar] = []
     try:
         if plan.launcher != "slurm":  # the GPUs of this machine are not the job's
@@ -124,7 +124,7 @@ def sidecars_of(
         say(f"no telemetry: {error.strerror}")
     try:
         settings = read_settings(workspace.settings)
-    except Exception as error:  # a run that is adopted has started with settings that were good
+    except Exception as error:  # a run is adopted even if its settings have become unreadable
         say(f"settings: {error}")
         return sidecars
     tracked = said_of(plan.environment)

@@ -1,4 +1,4 @@
-"""Starting a run so that it outlives whoever starts it."""
+"""Starts a run in such a way that it outlives the process that starts it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def start(
     now: datetime | None = None,
     program: Sequence[str] = SUPERVISOR,
 ) -> RunFolder:
-    """Start `plan` under a supervisor of its own; returns when its job runs. Raises UserError, with nothing left running.
+    """Start `plan` under a supervisor of its own and return when its job runs. Raises UserError, with nothing left running.
 
-    `environment` is the job's, before the plan adds to it (default: ours).
+    `environment`: the job's, before the plan adds to it (default: that of this process).
     """
     if errors := [problem for problem in problems(plan, workspace) if problem.severity == "error"]:
         raise UserError(errors[0].message, errors[0].remedy)
@@ -54,7 +54,7 @@ def start(
         write_json(folder.plan_file, _with_versions(owned, workspace).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")
         if owned.kind == "train" and owned.save is not None:
-            # After plan.json: of two at once one sees the other.
+            # After plan.json was written: of two starts at the same time, one sees the other.
             check_idle(workspace, Path(owned.save), besides=folder)
     except OSError as error:
         _discard(folder)
@@ -70,7 +70,7 @@ def start(
 
 
 def _with_versions(plan: RunPlan, workspace: Workspace) -> RunPlan:
-    """What runs, as it is on the disk now."""
+    """`plan` with the versions, the git commit and the patches that are on the disk now."""
     plan = dataclasses.replace(plan, versions=_versions())
     if plan.trainer == "demo":
         return plan
@@ -79,7 +79,7 @@ def _with_versions(plan: RunPlan, workspace: Workspace) -> RunPlan:
 
 
 def _own_save_folder(plan: RunPlan) -> RunPlan:
-    """Make the dated folder of a new training run and own it; somebody else's second takes the next. Raises UserError."""
+    """Make the dated save folder of a new training run. If another run has taken the second, use the next. Raises UserError."""
     if plan.kind != "train" or plan.save is None or plan.load == plan.save:
         return plan
     save = Path(plan.save)
@@ -95,7 +95,7 @@ def _own_save_folder(plan: RunPlan) -> RunPlan:
 
 
 def _discard(folder: RunFolder) -> None:
-    """A run folder in which nothing was started is nobody's history."""
+    """Remove a run folder in which nothing was started."""
     shutil.rmtree(folder.path, ignore_errors=True)
 
 
@@ -105,7 +105,7 @@ def start_supervisor(
     environment: Mapping[str, str],
     program: Sequence[str] = SUPERVISOR,
 ) -> None:
-    """Start a supervisor for `folder` and wait until it has its job in hand. Raises UserError with its reason."""
+    """Start a supervisor for `folder` and wait until its job runs or was adopted. Raises UserError with its reason."""
     reader, writer = os.pipe()
     inherited = {name: value for name, value in environment.items() if name != MARK}
     try:

@@ -1,8 +1,7 @@
-"""The process that owns a job: `python -m backends.launch.supervisor RUNDIR WORKSPACE [--ready FD]`.
+"""The process that supervises a run: `python -m backends.launch.supervisor RUNDIR WORKSPACE [--ready FD]`.
 
-It leaves the session of whoever started it, starts the job in another session, writes state.json and obeys request.json.
-The job needs nothing from it: killed, it is replaced by the next command that looks (see `adoption`). Whether there is
-a job to adopt, state.json says. FD gets one line of JSON: {} when the job runs, or {"message", "remedy"}.
+It leaves the session of whoever started it, starts the job or adopts the one that state.json names, and then runs the loop
+of `supervision`, which explains the whole. FD gets one line of JSON: {} when the job runs, or {"message", "remedy"}.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.files import hold_lock
+from backends.launch.automatic_resume import AutomaticResume
 from backends.launch.commands import commands, launcher_of
-from backends.launch.endless import endless_of
+from backends.launch.hang_checks import hang_checks_of
 from backends.launch.job import Job, RunningJob
 from backends.launch.launcher import NOBODY_TO_ASK
 from backends.launch.notification import Notifier
-from backends.launch.overseer import Overseer, StateFile, iso
 from backends.launch.sidecars import sidecars_of
 from backends.launch.slurm import Slurm
 from backends.launch.start import SUPERVISOR
-from backends.launch.successor import Successor
+from backends.launch.state_file import StateFile, iso
+from backends.launch.supervision import Supervision
 from backends.runs.automatic import Again, automatic_resume
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
@@ -40,49 +40,49 @@ from backends.runs.state import RunState
 from backends.settings import read_settings
 from backends.workspace import Workspace
 
-RESTARTED = "this machine was restarted meanwhile."
+RESTARTED = "this machine was restarted in the meantime."
 
 
 def main(arguments: Sequence[str] | None = None, program: Sequence[str] = SUPERVISOR) -> None:
-    """`program` starts the supervisor of an automatic resume."""
+    """`program`: the command that starts the supervisor of an automatic resume."""
     parser = argparse.ArgumentParser(prog="supervisor", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--ready", type=int, default=1)
     options = parser.parse_args(arguments)
     if os.fork():
-        os._exit(0)  # whoever started us need not reap us
+        os._exit(0)  # the starter must not have to wait for us
     os.setsid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ready = os.fdopen(options.ready, "w", encoding="utf-8")
     folder, workspace = RunFolder(options.folder), Workspace(options.workspace)
     mine = hold_lock(folder.path / "supervisor.lock")  # one supervisor a run
+    supervision, answer = None, dict[str, str]()
     try:
-        overseer = prepare(folder, workspace) if mine else None
-        answer = {}
-        over = overseer is not None and not overseer.job_lives
-        if overseer is not None and over:
-            overseer.run()  # only the end is to be written down: whoever looks wants to read it
+        supervision = prepare(folder, workspace) if mine else None
+        if supervision is not None and not supervision.job_lives:
+            supervision.run()  # it only writes the end, which the caller wants to read
+            supervision = None
     except UserError as error:
-        overseer, over, mine, answer = None, True, False, {"message": error.message, "remedy": error.remedy}
-    with contextlib.suppress(OSError), ready:  # the starter may be gone already
+        supervision, mine, answer = None, False, {"message": error.message, "remedy": error.remedy}
+    with contextlib.suppress(OSError), ready:  # the starter may be gone
         ready.write(json.dumps(answer) + "\n")
-    if overseer is not None and not over:
-        overseer.run()
+    if supervision is not None:
+        supervision.run()
     if mine:
         crashed = folder.state()
-        Successor(folder, workspace, program, say).run()
+        AutomaticResume(folder, workspace, program, say).run()
         tell_of_resume(folder, workspace, crashed)
 
 
 def say(text: str) -> None:
-    """To supervisor.log, if the disk takes it."""
+    """Write a line to supervisor.log, unless the disk is full."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{iso(time.time())} {text}\n")
 
 
 def tell_of_resume(folder: RunFolder, workspace: Workspace, crashed: RunState | None) -> None:
-    """What became of the automatic resume, to whom [notify] names."""
+    """Run the command of [notify] with the outcome of the automatic resume."""
     now = folder.state()
     if crashed is None or now is None or now.again == crashed.again:
         return
@@ -91,10 +91,10 @@ def tell_of_resume(folder: RunFolder, workspace: Workspace, crashed: RunState | 
         if settings.command:
             Notifier(folder.name, folder.plan(), crashed, settings, say).close(now)
     except UserError as error:
-        say(f"nobody is told: {error}")
+        say(f"no notification: {error}")
 
 
-def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
+def prepare(folder: RunFolder, workspace: Workspace) -> Supervision | None:
     """Start the run's job, or adopt it; None when the run is over. Raises UserError."""
     plan = folder.plan()
     state = folder.state()
@@ -108,8 +108,8 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
     if state is None:
         if (
             folder.state_file.exists() or folder.log.exists()
-        ):  # a second job would write over what the first one does
-            message = f"{folder.state_file} is damaged, so nobody knows its job."
+        ):  # a job may be running: a second one would overwrite it
+            message = f"{folder.state_file} is damaged, so its job is unknown."
             raise UserError(message, f"Its log can still be read: mdk-tui watch {folder.log}")
         first = RunState(supervisor=me, mark=_new_mark(folder), machine=this_machine(), heartbeat=time.time())
         job, first = _start(folder, plan, workspace, dataclasses.replace(first, started=iso(time.time())))
@@ -120,16 +120,16 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Overseer | None:
     state_file = StateFile(folder, first, say)
     state_file.write(first)
     sidecars = sidecars_of(folder, plan, workspace, first, say)
-    endless = endless_of(plan, job, workspace, _hang_limit(workspace))
+    checks = hang_checks_of(plan, job, workspace, _hang_limit(workspace))
 
     def after(final: RunState) -> Again | None:
         return again_after(final, plan, workspace)
 
-    return Overseer(folder, plan, launcher_of(plan), job, state_file, sidecars, endless, after, tracked)
+    return Supervision(folder, plan, launcher_of(plan), job, state_file, sidecars, checks, after, tracked)
 
 
 def _hang_limit(workspace: Workspace) -> float:
-    """s; a run that is adopted is looked after whatever the settings have become."""
+    """In s. Settings that have become unreadable do not keep a run from being adopted."""
     try:
         return 60 * read_settings(workspace.settings).stop.hang_minutes
     except UserError as error:
@@ -138,7 +138,7 @@ def _hang_limit(workspace: Workspace) -> float:
 
 
 def again_after(final: RunState, plan: RunPlan, workspace: Workspace) -> Again | None:
-    """What the settings want after a crash. Raises UserError for settings that cannot be read."""
+    """The automatic resume that the settings ask for after a crash. Raises UserError for unreadable settings."""
     wanted = read_settings(workspace.settings).resume
     tracked = read_tracker(Path(plan.save)).iteration if plan.save else None
     pause = 60 * wanted.pause_minutes
@@ -150,7 +150,7 @@ def _start(
 ) -> tuple[RunningJob, RunState]:
     launcher, command = launcher_of(plan), commands(plan, workspace)
     try:
-        folder.write_state(first)  # before the job: its mark must be known whatever happens to us
+        folder.write_state(first)  # before the job starts: without its mark nobody could adopt it
         environment = {name: value for name, value in os.environ.items() if name != MARK} | NOBODY_TO_ASK
         if isinstance(launcher, Slurm):
             job = launcher.submit(folder, command, first.mark, environment, workspace)
@@ -178,12 +178,12 @@ def _adopt(
 ) -> tuple[RunningJob, RunState]:
     launcher = launcher_of(plan)
     if isinstance(launcher, Slurm):
-        say("adopted: the supervisor before was gone")
+        say("adopted: the previous supervisor was gone")
         return launcher.adopt(folder, workspace), dataclasses.replace(state, machine=this_machine())
     if state.leader is None and state.job is None:
         leader, main_process = session_of_mark(state.mark)
         state = dataclasses.replace(state, leader=leader, job=main_process)
-    say("adopted: the supervisor before was gone")
+    say("adopted: the previous supervisor was gone")
     return Job(folder, state.mark, launcher.stop_gracefully, state.job, state.leader), state
 
 

@@ -1,8 +1,8 @@
-"""Leads the job's session, starts the job in it and writes down how it ended, whatever became of the supervisor.
+"""Leads the job's session, starts the job in it and writes how it ended, whether or not a supervisor lives.
 
 Run as a file by a bare interpreter: `python -I -S wrapper.py PIPE EXIT_FILE ARGV…`. It imports almost nothing, so that it
-costs a few MB beside a job of weeks. The job's pid goes to the descriptor PIPE; EXIT_FILE gets
-{"exit_code": …, "signal": …, "time": …}. Where that cannot be written, whoever waits for the wrapper sees how the job ended.
+needs only a few MB of memory beside a job of weeks. The job's pid goes to the descriptor PIPE. EXIT_FILE gets
+{"exit_code": …, "signal": …, "time": …}. If that cannot be written, the wrapper's own exit status tells the same.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-# The file is filled with blanks before the job starts and overwritten in place: its end can be written on a full disk.
+# The file is filled with blanks before the job starts and overwritten in place, so the end can be written on a full disk.
 RESERVED = 128
 
 
@@ -61,11 +61,11 @@ def _say(text: str) -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """The job answers signals; its wrapper waits for the answer."""
+    """The job handles the signal; the wrapper only waits for its end."""
 
 
 def _become(argv: list[str], pipe: int) -> None:
-    """In the child: a process group of its own, so that a signal to the group spares the wrapper; then the job."""
+    """Become the job. The process group is its own, so that a signal to the group spares the wrapper."""
     os.close(pipe)
     os.setpgid(0, 0)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # python ignores these, and exec would keep that

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from backends.launch.ending import stop_run
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.models.presets import TINY
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import read_tracker

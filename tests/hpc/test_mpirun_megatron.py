@@ -15,8 +15,8 @@ import pytest
 from example_script import example
 from waiting import until
 
-from backends.launch.ending import stop_run
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.resources import resource_folder
 from backends.runs.catalog import describe
 from backends.runs.folder import RunFolder

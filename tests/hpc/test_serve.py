@@ -23,9 +23,9 @@ from backends.inference.readiness import until_ready
 from backends.inference.request import Request, complete
 from backends.inference.samples import read
 from backends.inference.serving import serve_plan
-from backends.launch.ending import stop_run
 from backends.launch.placement import Placement
 from backends.launch.start import start, start_supervisor
+from backends.launch.stop import stop_run
 from backends.models.presets import TINY
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import checkpoints

@@ -17,9 +17,9 @@ from namespace_nodes import AGENT
 from several_nodes import Cluster, bad, log, marked, trained
 from waiting import LIMIT, until
 
-from backends.launch.ending import stop_run
 from backends.launch.placement import Placement, placed
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.models.presets import TINY
 from backends.nodes.allreduce import all_reduce, tried
 from backends.nodes.survey import probe

@@ -19,10 +19,10 @@ from waiting import until
 
 from backends.errors import UserError
 from backends.launch.adoption import looked_after
-from backends.launch.ending import stop_run
 from backends.launch.slurm_attach import watched_job
 from backends.launch.slurm_control import SlurmControl
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.models.presets import TINY
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import read_tracker

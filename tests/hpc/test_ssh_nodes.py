@@ -18,9 +18,9 @@ from namespace_nodes import NamespaceNodes
 from several_nodes import Cluster, bad, log, marked, trained
 from waiting import until
 
-from backends.launch.ending import stop_run
 from backends.launch.placement import Placement, placed
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.models.presets import TINY
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder

@@ -16,9 +16,9 @@ from log_lines import iteration as iteration_line
 from scripted_jobs import clean_up, state_of, wait_for, wait_for_phase
 
 from backends.launch.adoption import looked_after
-from backends.launch.ending import stop_run
 from backends.launch.resume import start_resumption
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.megatron.parser import Parser
 from backends.runs.automatic import LONGEST_PAUSE, Again, automatic_resume
 from backends.runs.catalog import describe, run_folders
@@ -190,7 +190,7 @@ def test_a_stop_calls_it_off(workspace: Workspace) -> None:
     *_, info = stop_run(folder, workspace)
     assert not info.again_due and "called off" in (info.again or "") and info.phase == "failed"
     wait_for(lambda: not is_alive(state_of(folder).supervisor))
-    wait_for(lambda: f"{folder.name} Not resumed by itself: that was called off." in told.read_text())
+    wait_for(lambda: f"{folder.name} Not resumed by itself: it was called off." in told.read_text())
     assert len(list(run_folders(workspace))) == 1
 
 
@@ -235,7 +235,7 @@ def test_after_a_restart_of_the_machine_it_is_dropped_and_stands_in_nobody_s_way
         dataclasses.replace(first, machine=dataclasses.replace(first.machine, boot_id="before"))
     )
     by_hand = start_resumption(resumption(workspace, None, None, (), datetime.now()), workspace)
-    assert "was restarted meanwhile" in (describe(folder).again or "")
+    assert "was restarted in the meantime" in (describe(folder).again or "")
     assert [run.name for run in run_folders(workspace)] == [by_hand.name, folder.name]
 
 

@@ -28,9 +28,9 @@ from backends.inference.readiness import (
     until_ready,
 )
 from backends.inference.serving import serve_plan
-from backends.launch.ending import stop_run
 from backends.launch.placement import Placement
 from backends.launch.server_source import SERVER, TOKENIZATION, server_problems
+from backends.launch.stop import stop_run
 from backends.models import model_flags
 from backends.models.arguments import group_arguments, value_of
 from backends.models.megatron_presets import MEGATRON_PRESETS

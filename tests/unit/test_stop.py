@@ -10,8 +10,8 @@ import pytest
 from scripted_jobs import PROGRAM, TRAINER, clean_up, start_scripted, state_of, wait_for, wait_for_phase
 
 from backends.launch.adoption import looked_after
-from backends.launch.ending import stop_run
-from backends.launch.stopping import KILL_PAUSE, TERM_LIMIT, Stop
+from backends.launch.stop import stop_run
+from backends.launch.stop_steps import KILL_PAUSE, TERM_LIMIT, Stop
 from backends.runs.catalog import RunInfo, describe, run_folders
 from backends.runs.folder import RunFolder
 from backends.runs.judgement import withheld

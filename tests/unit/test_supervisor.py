@@ -31,10 +31,11 @@ from scripted_jobs import (
 
 from backends.errors import UserError
 from backends.files import write_json
-from backends.launch import overseer
+from backends.launch import supervision
 from backends.launch.adoption import looked_after
-from backends.launch.ending import stop_run
 from backends.launch.start import start, start_supervisor
+from backends.launch.state_file import StateFile
+from backends.launch.stop import stop_run
 from backends.runs.catalog import describe, run_folders, runs
 from backends.runs.folder import RunFolder, create_run_folder
 from backends.runs.processes import Machine, Process, is_alive, marked_processes, this_machine
@@ -482,13 +483,13 @@ class Wedged:
 def test_what_not_even_kill_ends_is_said_while_it_lasts(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overseer, "SWEEP_LIMIT", 0.01)
+    monkeypatch.setattr(supervision, "SWEEP_LIMIT", 0.01)
     folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 5))
     write_json(folder.plan_file, scripted(TRAINER).as_json())
     first = RunState(phase="running", machine=this_machine(), heartbeat=time.time())
     job = Wedged(lambda: "KILL does not end what it left (4242)" in (state_of(folder).note or ""))
     folder.write_state(first)
-    state_file = overseer.StateFile(folder, first, print)
-    overseer.Overseer(folder, folder.plan(), Scripted(), job, state_file).run()
+    state_file = StateFile(folder, first, print)
+    supervision.Supervision(folder, folder.plan(), Scripted(), job, state_file).run()
     assert signal.SIGKILL in job.told
     assert (state_of(folder).phase, state_of(folder).note) == ("failed", None)

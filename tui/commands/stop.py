@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from backends.launch.ending import stop_run
+from backends.launch.stop import stop_run
 from backends.runs.catalog import RunInfo, find_run
 from backends.runs.requests import StopWithheld
 from backends.settings import read_settings

@@ -115,7 +115,7 @@ def stop(app: MdkApp, folder: RunFolder, how: StopChoice, limit: float) -> None:
     """Stop the run in a thread and say how it ended. `limit`: seconds for it to save and exit."""
 
     def ending() -> RunInfo:
-        from backends.launch.ending import stop_run
+        from backends.launch.stop import stop_run
 
         *_, last = stop_run(folder, app.workspace, now=how == "now", hung=how == "hung", limit=limit)
         return last
@@ -131,7 +131,7 @@ def call_off(app: MdkApp, info: RunInfo) -> None:
     """Call off the automatic resume of a run that crashed. It needs no question: the run can be resumed by hand."""
 
     def called_off() -> RunInfo:
-        from backends.launch.ending import stop_run
+        from backends.launch.stop import stop_run
         from backends.runs.folder import RunFolder
 
         *_, last = stop_run(RunFolder(info.path), app.workspace)

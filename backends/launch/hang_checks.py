@@ -1,5 +1,5 @@
-"""Jobs that would never end by themselves: ranks that hang after an error, a launcher that hangs after its ranks, a server
-that waits in vain."""
+"""Recognises jobs that never end by themselves: ranks that hang after an error, mpirun that hangs after its ranks have
+ended, a server that waits for a checkpoint which will not come."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from backends.runs.processes import PROC, Process
 from backends.runs.signs import Signs
 from backends.workspace import Workspace
 
-# What is left of a job whose ranks have ended: Open MPI's own programs, by the names that the kernel knows (15 letters).
+# Open MPI's own programs, which are left when all ranks have ended. Names as the kernel has them (15 letters).
 LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "prted", "orterun", "orted", "ssh"})
-QUIET = 30.0  # s without a word in the log after which the processes are looked at
-QUIET_ELSEWHERE = 15 * 60.0  # s; of ranks on other nodes only the log is seen
+QUIET = 30.0  # s without a line in the log before the processes are looked at
+QUIET_ELSEWHERE = 15 * 60.0  # s; ranks on other nodes are seen only through the log
 LOOK = 5.0  # s between two looks
-AFTER_END = "Training was done and mpirun hung after it: it was ended."
+AFTER_END = "Training was done, but mpirun did not exit: it was ended."
 AFTER_ERROR = "It hung after an error and was ended: {error}"
-AFTER_RANKS = "All its ranks had ended and mpirun hung after them: it was ended."
+AFTER_RANKS = "All ranks had ended, but mpirun did not exit: it was ended."
 
 
-class Endless(Protocol):
+class HangCheck(Protocol):
     def look(self, signs: Signs, quiet: float, now: float) -> str | None:
-        """Why the job is to be ended now, or None. `quiet`: s since the log last grew; `now`: s of a steady clock."""
+        """Why the job has to be ended now, or None. `quiet`: s since the log last grew; `now`: s of a monotonic clock."""
         ...
 
 
 @dataclass(slots=True)
 class HungLauncher:
-    """mpirun was seen to hang after every rank had ended, in one of ten short jobs. `processes` gives what lives of the job."""
+    """mpirun that does not exit after every rank has ended: seen in one of ten short jobs. `processes`: the job's that live."""
 
     job: RunningJob
     remote: bool
@@ -59,7 +59,7 @@ class HungLauncher:
 
 @dataclass(frozen=True, slots=True)
 class HungRanks:
-    """Ranks that wait for one that has failed hold their GPUs for ever. After `limit` s of silence that is enough."""
+    """Ranks that wait for a failed rank and hold their GPUs. They are ended after `limit` s of silence."""
 
     job: RunningJob
     limit: float
@@ -71,7 +71,7 @@ class HungRanks:
 
 @dataclass(slots=True)
 class VainWait:
-    """A server that waits for the first checkpoint of a training that has ended without one."""
+    """A server that waits for the first checkpoint of a training run that has ended without one."""
 
     plan: RunPlan
     workspace: Workspace
@@ -91,18 +91,18 @@ class VainWait:
 
 
 def command_name(pid: int, proc: Path = PROC) -> str:
-    """What the kernel calls the program of `pid`; "" when it is gone."""
+    """The kernel's name for the program of `pid`; "" when the process is gone."""
     try:
         return (proc / str(pid) / "comm").read_text().strip()
     except OSError:
         return ""
 
 
-def endless_of(
+def hang_checks_of(
     plan: RunPlan, job: RunningJob, workspace: Workspace, hang_limit: float = 0.0
-) -> list[Endless]:
-    """What to look out for in a run of `plan`. `hang_limit`: s after an error until it is ended; 0: never."""
-    found: list[Endless] = [HungRanks(job, hang_limit)] if hang_limit > 0 else []
+) -> list[HangCheck]:
+    """The checks for a run of `plan`. `hang_limit`: s of silence after an error until the job is ended; 0: never."""
+    found: list[HangCheck] = [HungRanks(job, hang_limit)] if hang_limit > 0 else []
     if plan.launcher == "mpirun":
         found.append(HungLauncher(job, bool(plan.hosts), job.processes, command_name))
     if plan.kind == "serve" and plan.load and value_of(plan.arguments, "--wait-for-checkpoint") is not None:

@@ -1,4 +1,4 @@
-"""Ending a run and waiting until nothing of it is left."""
+"""Stops a run and waits until no process of it is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backends.runs.requests import DEFAULT_LIMIT, StopRequest, StopWithheld, req
 from backends.workspace import Workspace
 
 POLL = 0.1  # s
-ANSWER_LIMIT = 30.0  # s for a supervisor to take up a request
+ANSWER_LIMIT = 30.0  # s for a supervisor to answer a request
 
 
 def stop_run(
@@ -27,15 +27,15 @@ def stop_run(
     limit: float = DEFAULT_LIMIT,
     look: Callable[[RunFolder, Workspace], RunInfo] = looked_after,
 ) -> Iterator[RunInfo]:
-    """Stop a run, or call its automatic resume off: how it does after each change, the end last.
+    """Stop a run, or call off its automatic resume. Yields the run after each change; the last one has ended.
 
-    `limit`: s to save and exit before TERM and KILL follow; the other words are those of a `StopRequest`. Raises
-    StopWithheld where saving would do harm, UserError when nobody takes the request up. Leaving the iteration early leaves
-    the stop going on.
+    `limit`: s to save and exit before TERM and KILL follow. The other arguments are those of a `StopRequest`. Raises
+    StopWithheld when saving would do harm, UserError when no supervisor answers. The stop goes on when the caller leaves
+    the iteration early.
     """
 
     def awaited(info: RunInfo) -> bool:
-        return not info.over or (info.again_due and not hung)  # what hung may be resumed by itself
+        return not info.over or (info.again_due and not hung)  # a run that hung may be resumed automatically
 
     info = look(folder, workspace)
     if awaited(info):
@@ -67,7 +67,7 @@ def _check_answer(folder: RunFolder, info: RunInfo, waited: float) -> None:
 
 
 def _wait_for_the_last(folder: RunFolder) -> None:
-    """Until no process of this machine carries the run's mark; the supervisor's last KILL may still be on its way."""
+    """Wait until no process of this machine carries the run's mark: the supervisor's last KILL may still be on its way."""
     state = folder.state()
     if state is None or state.machine != this_machine():
         return

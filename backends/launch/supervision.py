@@ -1,4 +1,19 @@
-"""Looks at one job twice a second: writes how it does, obeys requests, guards a resume, sees it to its end."""
+"""The loop that supervises one job, and how supervision works.
+
+    whoever starts a run ── start.py ──▶ supervisor.py (its own session)    Supervision: this loop, twice a second
+                                             │  job.py                      ├ reads output.log: signs of how the job does
+                                             ▼                              ├ writes state.json, obeys request.json
+                                         wrapper.py (the job's session)     ├ guards a resume, ends what hangs
+                                             └▶ trainer, mpirun, …          └ calls the sidecars
+
+* The job needs no supervisor. Its output goes straight to output.log, and the wrapper writes its exit code to exit.json.
+* A supervisor that was killed is replaced by the next command that looks at the run (adoption.py). It finds the job by
+  the ids in state.json, or by the mark that every process of the run carries in its environment.
+* A stop is a request.json. `Stop` (stop_steps.py) decides the steps, the loop carries them out: ask to save, TERM, KILL.
+* When the job has ended, whatever it left behind is ended too, the last state is written, and `AutomaticResume` may
+  start the next run.
+* A Slurm job is no process of this machine: `SlurmJob` asks Slurm instead of /proc, and any host can adopt the run.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +22,14 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Generator, Sequence
-from datetime import datetime
 
-from backends.launch.endless import Endless
 from backends.launch.false_start import announce, next_try
+from backends.launch.hang_checks import HangCheck
 from backends.launch.job import Job, RunningJob
 from backends.launch.launcher import Launcher
 from backends.launch.sidecars import Sidecar
-from backends.launch.stopping import Deed, Stop
+from backends.launch.state_file import StateFile, iso
+from backends.launch.stop_steps import Deed, Stop
 from backends.megatron.parser import Parser
 from backends.runs.automatic import Again
 from backends.runs.checkpoints import Iteration
@@ -26,69 +41,22 @@ from backends.runs.signs import SignReader, Signs
 from backends.runs.state import Phase, RunState
 
 POLL = 0.5  # s
-HEARTBEAT = 10.0  # s between two writings of state.json when nothing happens
-NEWS = 2.0  # s; the iteration in state.json is at most so old
 SWEEP_LIMIT = 5.0  # s between TERM and KILL for what a job leaves behind
+FULL_DISK_PAUSE = 10.0  # s between two attempts to write the last state
 WITHOUT_SAVING = "Stopped on request, without saving."
 UNKILLABLE = (
-    "Its job has ended, but KILL does not end what it left ({pids}): a driver or a disk hangs; see dmesg."
+    "The job has ended, but KILL does not end what it left ({pids}): a driver or a disk hangs. See dmesg."
 )
 HUNG = "It hung and was ended on request, without saving."
-HANGS = "It hangs: nothing has followed an error, and its ranks hold their GPUs until it is ended. {error}"
+HANGS = "It hangs: the log is silent after an error, and the ranks keep their GPUs until the run is ended. {error}"
 GUARDS = {
-    "train": "It was to resume, but its log says that it starts from random weights: stopped before it could save.",
+    "train": "It should resume, but its log says that it starts from random weights: stopped before it could save.",
     "serve": "Its log says that no checkpoint was loaded: answers would come from random weights.",
 }
 
 
-def iso(moment: float) -> str:
-    """Seconds since the epoch as ISO time with the zone."""
-    return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")
-
-
-class StateFile:
-    """Writes state.json when it is worth it. A disk that is full is said once and tried again."""
-
-    def __init__(self, folder: RunFolder, state: RunState, say: Callable[[str], None]) -> None:
-        self.written = state
-        self._folder = folder
-        self.say = say
-        self._trouble: str | None = None
-
-    def offer(self, state: RunState) -> None:
-        """Write `state` if it holds something new, or when a heartbeat is due."""
-        old = self.written
-        now, before = _without_clock(state), _without_clock(old)
-        urgent = _without_counts(now) != _without_counts(before)
-        age = state.heartbeat - old.heartbeat
-        if urgent or age >= HEARTBEAT or age < 0 or (age >= NEWS and now != before):
-            self.write(state)
-
-    def write(self, state: RunState) -> bool:
-        try:
-            self._folder.write_state(state)
-        except OSError as error:
-            if self._trouble != error.strerror:
-                self._trouble = error.strerror
-                self.say(f"{self._folder.state_file} cannot be written: {error.strerror}. The job goes on.")
-            return False
-        if self._trouble:
-            self.say(f"{self._folder.state_file} can be written again.")
-        self._trouble, self.written = None, state
-        return True
-
-
-def _without_clock(state: RunState) -> RunState:
-    return dataclasses.replace(state, heartbeat=0.0, signs=dataclasses.replace(state.signs, read=0))
-
-
-def _without_counts(state: RunState) -> RunState:
-    signs = dataclasses.replace(state.signs, iteration=None, train_iters=None, saved=None)
-    return dataclasses.replace(state, iteration=None, train_iters=None, stopping=None, signs=signs)
-
-
-class Overseer:
-    """One job until it has ended, nothing of it is left, and its end is written down."""
+class Supervision:
+    """Supervises one job until it has ended, no process of it is left, and the end is in state.json."""
 
     def __init__(
         self,
@@ -98,15 +66,14 @@ class Overseer:
         job: RunningJob,
         state_file: StateFile,
         sidecars: Sequence[Sidecar] = (),
-        endless: Sequence[Endless] = (),
+        checks: Sequence[HangCheck] = (),
         after: Callable[[RunState], Again | None] = lambda final: None,
         tracked: Iteration | None = None,
     ) -> None:
-        """`after` says, of a run that crashed before these eyes, what its automatic resume is to be. `tracked`: the
-        iteration that it is to go on from."""
+        """`after`: the automatic resume for a run that crashed. `tracked`: the iteration that the run resumes from."""
         self._folder, self._plan, self._launcher, self._job = folder, plan, launcher, job
         self._state_file, self._sidecars = state_file, sidecars
-        self._endless, self._after = endless, after
+        self._checks, self._after = checks, after
         self._tracked: Iteration | None = tracked
         self._seen_alive = self._reaped = False
         self._grew = time.monotonic()
@@ -131,7 +98,7 @@ class Overseer:
             with self._surviving("a sidecar failed at the end"):
                 sidecar.close(final)
         while not self._state_file.write(final) and self._folder.path.is_dir():
-            time.sleep(HEARTBEAT)  # a full disk: someone will make room, and then wants to know the end
+            time.sleep(FULL_DISK_PAUSE)  # someone will make room, and then wants to know the end
         drop_request(self._folder)
 
     def _wait_for_the_end(self) -> None:
@@ -175,9 +142,9 @@ class Overseer:
         guard = GUARDS[self._plan.kind]
         if self._reason != guard and starts_silently(self._plan, self._signs, self._tracked):
             self._begin_stop(guard, graceful=False, limit=0, now=now)
-        self._end_the_endless(now)
+        self._end_what_hangs(now)
         if self._stop is None and self._reason and withheld(self._plan, self._signs) is None:
-            self._reason = None  # what a stop was withheld for is over
+            self._reason = None  # the reason for which a stop was withheld is gone
         if self._stop and (deed := self._stop.due(now)):
             self._act(deed)
         present = self._present(now)
@@ -189,15 +156,15 @@ class Overseer:
     def _read(self) -> int:
         with self._surviving():
             return self._reader.read_from(self._folder.log)
-        return 1  # that piece was not understood; the next may be
+        return 1  # this piece of the log raised an error; the next may be readable
 
     @contextlib.contextmanager
     def _surviving(self, what: str = "the log is not understood") -> Generator[None, None, None]:
-        """A fault in what stands beside a job of weeks must not leave it without the one who can stop it."""
+        """Report an exception instead of ending the supervisor: without it nobody can stop the job."""
         try:
             yield
         except Exception as error:
-            # Twice a second, for weeks, would fill the disk.
+            # The same words twice a second would fill the disk.
             if (words := f"{what}: {error!r}") != self._fault:
                 self._state_file.say(words)
             self._fault = words
@@ -220,10 +187,10 @@ class Overseer:
         self._reason = why
         self._stop = Stop(why, graceful, limit, self._launcher.term_saves(self._plan), now)
 
-    def _end_the_endless(self, now: float) -> None:
-        for endless in self._endless:
-            with self._surviving("what would never end was not found"):
-                why = endless.look(self._signs, now - self._grew, now) if self._stop is None else None
+    def _end_what_hangs(self, now: float) -> None:
+        for check in self._checks:
+            with self._surviving("a check for a job that hangs failed"):
+                why = check.look(self._signs, now - self._grew, now) if self._stop is None else None
                 if why is not None:
                     self._reaped = True
                     self._begin_stop(why, graceful=False, limit=0, now=now)
@@ -235,13 +202,13 @@ class Overseer:
             self._job.signal_all(signal.SIGTERM if deed == "term" else signal.SIGKILL)
 
     def _sweep(self) -> None:
-        """What the job left behind goes too: ranks outlive an mpirun that was killed."""
+        """End what the job left behind: ranks outlive an mpirun that was killed."""
         began = time.monotonic()
         while left := self._job.processes():
             waited = time.monotonic() - began
             late = self._stop is not None or waited > SWEEP_LIMIT
             self._job.signal_all(signal.SIGKILL if late else signal.SIGTERM)
-            if waited > 2 * SWEEP_LIMIT:  # a driver or a file system that hangs holds them in the kernel
+            if waited > 2 * SWEEP_LIMIT:  # the kernel holds processes whose driver or file system hangs
                 words = UNKILLABLE.format(pids=", ".join(str(process.pid) for process in left[:5]))
                 self._state_file.offer(dataclasses.replace(self._present(time.monotonic()), note=words))
             time.sleep(0.05 if waited < SWEEP_LIMIT else POLL)
@@ -265,7 +232,7 @@ class Overseer:
         )
 
     def _hangs(self, now: float) -> str | None:
-        """That it does, in words."""
+        """The sentence about a job that hangs after an error, None for one that does not."""
         quiet = now - self._grew
         error = hanging(self._signs, quiet) if self._stop is None and not self._job.waits else None
         return HANGS.format(error=error) if error is not None else None

@@ -1,4 +1,4 @@
-"""The steps of a stop: ask, wait, TERM, KILL. Decides only; the supervisor carries out."""
+"""The steps of a stop: ask to save, wait, TERM, KILL. This module decides; `supervision` sends the signals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Deed: TypeAlias = Literal["ask", "term", "kill"]
 
 @dataclass(slots=True)
 class Stop:
-    """One stop on its way. `why` goes into the run's state; times are seconds of one clock.
+    """A stop in progress. `why` goes into the run's state. Times are seconds of one clock.
 
-    Graceful: ask, then TERM after `limit`. Not graceful: TERM at once, or KILL at once where TERM would save.
+    A graceful stop asks, and sends TERM after `limit`. Any other sends TERM at once, or KILL if TERM would save.
     """
 
     why: str
@@ -27,7 +27,7 @@ class Stop:
     _since: float = 0.0
 
     def due(self, now: float) -> Deed | None:
-        """What is to be done now; None: wait."""
+        """The step to take now; None: wait."""
         wanted = self._next(now)
         if wanted is not None:
             self._step, self._since = wanted, now
@@ -48,7 +48,7 @@ class Stop:
                 return "kill" if waited >= KILL_PAUSE else None
 
     def progress(self, now: float, saved: int | None) -> str:
-        """What the stop is doing, for those who wait."""
+        """What the stop is doing, as a reader of the run sees it."""
         waited = round(now - self._since)
         match self._step:
             case "ask" if saved is not None:

@@ -11,7 +11,7 @@ from scripted_jobs import clean_up, wait_for_phase
 
 from backends.files import write_json
 from backends.inference.serving import serve_plan
-from backends.launch.endless import (
+from backends.launch.hang_checks import (
     AFTER_END,
     AFTER_RANKS,
     QUIET,
@@ -19,7 +19,7 @@ from backends.launch.endless import (
     HungLauncher,
     VainWait,
     command_name,
-    endless_of,
+    hang_checks_of,
 )
 from backends.launch.job import Job
 from backends.launch.start import start
@@ -104,7 +104,7 @@ def training(workspace: Workspace, name: str, state: RunState) -> RunFolder:
 
 def waiting(workspace: Workspace) -> VainWait:
     plan = serve_plan(workspace, workspace.root / "save", port=1, wait=True)
-    [found] = endless_of(plan, Job(RunFolder(Path("/none")), "m", lambda job: None), workspace)
+    [found] = hang_checks_of(plan, Job(RunFolder(Path("/none")), "m", lambda job: None), workspace)
     assert isinstance(found, VainWait)
     return found
 

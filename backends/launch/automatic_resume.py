@@ -1,4 +1,4 @@
-"""After a crash: waits until the automatic resume is due, then starts it. Runs in the supervisor of the run that crashed."""
+"""Waits until the automatic resume of a crashed run is due, then starts it. Runs in the crashed run's supervisor."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from backends.runs.state import RunState
 from backends.workspace import Workspace
 
 POLL = 0.5  # s
-ON_REQUEST = "that was called off."
+ON_REQUEST = "it was called off."
 
 
-class Successor:
-    """The automatic resume that `state` of a run announces; every change is written into its state.json."""
+class AutomaticResume:
+    """The automatic resume that a run's state.json announces. Every change is written there."""
 
     def __init__(
         self, folder: RunFolder, workspace: Workspace, program: Sequence[str], say: Callable[[str], None]
@@ -32,7 +32,7 @@ class Successor:
         self._folder, self._workspace, self._program, self._say = folder, workspace, program, say
 
     def run(self) -> None:
-        """Returns when it is started, called off, or not due at all."""
+        """Returns when the resume was started or called off, or when none is due."""
         while (state := self._folder.state()) is not None and state.again is not None and state.again.due:
             if why := self._why_not():
                 self._write(state, dataclasses.replace(state.again, dropped=why))
@@ -43,7 +43,7 @@ class Successor:
                 time.sleep(min(POLL, max(0.0, state.again.at - time.time())))
 
     def _why_not(self) -> str | None:
-        """Why it is not to be any more: somebody said so, or has done it."""
+        """Why it is called off: on request, or because another run has continued already."""
         if waiting_request(self._folder) is not None:
             return ON_REQUEST
         plan = self._folder.plan()
@@ -51,7 +51,7 @@ class Successor:
             if folder == self._folder:
                 return None
             if not describe(folder).over:
-                return f"{folder.name} goes on from it already."
+                return f"{folder.name} continues from it already."
         return None
 
     def _start(self, again: Again) -> Again:
@@ -66,7 +66,7 @@ class Successor:
         return dataclasses.replace(again, run=started.name)
 
     def _write(self, state: RunState, again: Again) -> None:
-        """A full disk is tried again: written down twice is better than resumed twice."""
+        """Try again while the disk is full: an unwritten start would be resumed a second time."""
         while True:
             try:
                 self._folder.write_state(dataclasses.replace(state, again=again))

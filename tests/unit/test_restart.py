@@ -11,7 +11,7 @@ import pytest
 from scripted_jobs import PROGRAM, TRAINER, clean_up, scripted, state_of, wait_for, wait_for_phase
 
 from backends.files import write_json
-from backends.launch.again import again_plan, saves_first, start_again
+from backends.launch.restart import again_plan, saves_first, start_again
 from backends.launch.start import start
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import TRACKER

@@ -1,4 +1,4 @@
-"""A run stopped and started again: the tutorial's advice for a first start that floods its log with notices."""
+"""Stops a run and starts it again: the tutorial's advice for a first start that floods its log with notices."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from backends.launch.ending import stop_run
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.models.arguments import without
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
@@ -22,14 +22,14 @@ from backends.workspace import Workspace
 
 
 def saves_first(folder: RunFolder, info: RunInfo) -> bool:
-    """Whether a stop should save: there is something to lose, and saving would do no harm."""
+    """Whether the stop should save: there are iterations to lose, and saving does no harm."""
     state = folder.state()
     return bool(info.iteration) and withheld(folder.plan(), state.signs if state else Signs()) is None
 
 
 def again_plan(folder: RunFolder, workspace: Workspace, now: datetime, *, saves: bool) -> RunPlan:
-    """What goes on from the run's checkpoint (also one that its stop will save), or begins as it did, in a dated folder
-    of its own. Raises UserError."""
+    """The plan that continues from the run's checkpoint, or from the one that its stop will save. Without any checkpoint the
+    run's own plan, in a new dated folder. Raises UserError."""
     plan = folder.plan()
     if plan.kind != "train" or plan.save is None:
         return plan
@@ -56,10 +56,10 @@ def start_again(
     limit: float = DEFAULT_LIMIT,
     begin: Callable[[RunPlan, Workspace], RunFolder] = start,
 ) -> RunFolder:
-    """Stop the run, wait until nothing of it is left, and start `plan`, its `again_plan` with the same `saves`.
+    """Stop the run, wait until no process of it is left, and start `plan`: its `again_plan` with the same `saves`.
 
-    `limit`: s for it to save and exit. Blocks. Raises UserError, also where nothing was saved that was to be; a stop
-    that was asked for goes on.
+    `limit`: s for it to save and exit. Blocks. Raises UserError, also when the stop did not save as it should have; a stop
+    that was requested goes on.
     """
     if not describe(folder).over:
         for _ in stop_run(folder, workspace, now=not saves, limit=limit):
