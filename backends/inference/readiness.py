@@ -11,8 +11,8 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.launch.adoption import looked_after
-from backends.launch.stop import stop_run
 from backends.launch.start import start
+from backends.launch.stop import stop_run
 from backends.runs.catalog import RunInfo
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan

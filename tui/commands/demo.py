@@ -17,7 +17,6 @@ from backends.inference.request import Request, complete
 from backends.inference.serving import serve_plan
 from backends.inference.trained_and_served import start_both, tiny_plan
 from backends.launch.start import start
-from backends.launch.stop import stop_run
 from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
