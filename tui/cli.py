@@ -1,4 +1,4 @@
-"""`mdk-tui …`: the subcommands. Each lives in its own module of `tui/commands/` and is imported when it is called."""
+"""`mdk-tui …`: the commands. Each is a module of `tui/commands/`, imported only when it is called."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,39 +15,39 @@ from backends.errors import UserError
 from backends.workspace import find_workspace
 from tui.appearance import APPEARANCE, appearance
 
-# name -> (module below tui.commands, one line for --help); the function in the module is called `command`.
+# name -> (module below tui.commands, its line in --help); the click command in the module is called `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo", "Train a tiny GPT on the CPU and talk to it."),
-    "watch": ("watch", "The monitor on any Megatron log, or on event files."),
-    "setup": ("setup", "The steps from a bare server to data: look, show, run."),
-    "doctor": ("doctor", "Check this machine, with remedies."),
-    "parse": ("parse", "The events of a log, one JSON object a line."),
-    "summary": ("summary", "Last values, totals, alerts and diagnosis of a log or run."),
-    "checkpoints": ("checkpoints", "What is there, complete or not, and why."),
-    "prune": ("prune", "Make room: remove old checkpoints, after showing which."),
-    "data": ("data", "Documents and tokens of a preprocessed data set."),
-    "presets": ("presets", "The models by name, with their sizes."),
-    "estimate": ("estimate", "Parameters, memory, tokens and time, before a start."),
-    "probe": ("probe", "Every node, before a run waits for it."),
+    "demo": ("demo", "Train a tiny GPT on the CPU and prompt it."),
+    "watch": ("watch", "Open the monitor on a Megatron-LM log or on event files."),
+    "setup": ("setup", "Set up a server, from the clone to the data."),
+    "doctor": ("doctor", "Check this machine and name remedies."),
+    "parse": ("parse", "Print the events of a log."),
+    "summary": ("summary", "Print last values, totals, alerts and diagnosis of a log or run."),
+    "checkpoints": ("checkpoints", "List checkpoints and say which are complete."),
+    "prune": ("prune", "Remove old checkpoints, after showing which."),
+    "data": ("data", "Print documents and tokens of a data set, or check a corpus."),
+    "presets": ("presets", "List the models by name, with their sizes."),
+    "estimate": ("estimate", "Compute parameters, memory, tokens and time of a training."),
+    "probe": ("probe", "Ask every node whether a run can start on it."),
     "launch": ("launch", "Start a run, or print what would run."),
-    "resume": ("resume", "Continue a run from its newest checkpoint."),
-    "runs": ("runs", "What runs and what ran."),
-    "status": ("status", "How one run does."),
-    "attach": ("attach", "The monitor on a run."),
-    "compare": ("compare", "Runs and logs side by side."),
-    "stop": ("stop", "End a run: gracefully, or now."),
-    "serve": ("serve", "Start the text server on a checkpoint."),
-    "track": ("track", "A run or any log into MLflow."),
-    "mlflow": ("mlflow", "MLflow's pages: start, reach through SSH, stop."),
-    "tensorboard": ("tensorboard", "TensorBoard: start, reach through SSH, stop."),
-    "perplexity": ("perplexity", "How well checkpoints predict a text."),
-    "samples": ("samples", "How answers change over a run's checkpoints."),
-    "ask": ("ask", "One completion from a running text server."),
+    "resume": ("resume", "Continue from a checkpoint, or branch from an earlier one."),
+    "runs": ("runs", "List the runs."),
+    "status": ("status", "Print the state of a run."),
+    "attach": ("attach", "Open the monitor on a run."),
+    "compare": ("compare", "Compare runs and logs."),
+    "stop": ("stop", "Save a checkpoint and end a run, or end it now."),
+    "serve": ("serve", "Start a text server on a checkpoint."),
+    "track": ("track", "Send a run or a log to MLflow."),
+    "mlflow": ("mlflow", "Start MLflow's web pages, or stop them."),
+    "tensorboard": ("tensorboard", "Start TensorBoard, or stop it."),
+    "perplexity": ("perplexity", "Measure how well checkpoints predict a text."),
+    "samples": ("samples", "Print how answers change during a training."),
+    "ask": ("ask", "Complete prompts with a running text server."),
 }
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; imports one only when it is called (`--help` of the group imports none)."""
+    """Imports a command only when it is called; `mdk-tui --help` imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -55,6 +56,14 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return importlib.import_module(f"tui.commands.{COMMANDS[cmd_name][0]}").command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A reader that went away (`… | head`) is no error; click would end with status 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -70,7 +79,7 @@ class LazyGroup(click.Group):
     metavar="DIR",
     help="The workspace folder (default: MDK_WORKSPACE, mdk.toml upwards, here).",
 )
-@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters alone.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
 @click.option("--theme", metavar="NAME", help="Colours of the application (ctrl+p lists them).")
 @click.version_option(package_name="mdk-tui")
 @click.pass_context
@@ -79,7 +88,7 @@ def cli(ctx: click.Context, workspace: str | None, ascii_only: bool, theme: str 
     ctx.obj = find_workspace(workspace, os.environ, Path.cwd())
     if ctx.obj.root.exists() and not ctx.obj.root.is_dir():
         raise UserError(
-            f"{ctx.obj.root} is no folder.", "A workspace is one: -w DIR or MDK_WORKSPACE.", status=2
+            f"{ctx.obj.root} is not a folder.", "Name a folder with -w DIR or MDK_WORKSPACE.", status=2
         )
     ctx.meta[APPEARANCE] = appearance(os.environ, theme=theme, ascii_only=ascii_only)
     if ctx.invoked_subcommand is None:
@@ -102,8 +111,4 @@ def main(arguments: list[str] | None = None) -> None:
         if error.remedy:
             click.echo(f"hint: {error.remedy}", err=True)
         sys.exit(error.status)
-    except BrokenPipeError:
-        # The reader went away (`… | head`): not an error, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     sys.exit(status if isinstance(status, int) else 0)

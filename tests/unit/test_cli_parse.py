@@ -51,6 +51,14 @@ def test_events_come_while_the_log_is_still_being_written() -> None:
         assert program.stdout.read() == b"" and program.wait() == 0
 
 
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*PROGRAM, "presets"], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_terminal_without_utf_8_still_shows_the_line() -> None:
     done = subprocess.run(
         [*PROGRAM, "parse", "-"],

@@ -147,7 +147,7 @@ def test_the_command_script_does_the_same_by_hand(terminal: Terminal) -> None:
 def test_a_file_is_no_workspace(tmp_path: Path) -> None:
     file = tmp_path / "train.log"
     file.write_text("words\n")
-    assert "is no folder" in Terminal(Workspace(file))("runs", status=2).stderr
+    assert "is not a folder" in Terminal(Workspace(file))("runs", status=2).stderr
 
 
 def test_the_demo_without_a_screen(terminal: Terminal) -> None:

@@ -46,7 +46,7 @@ def test_a_folder_names_its_logs(tmp_path: Path):
 def test_what_is_no_text_is_refused(tmp_path: Path):
     path = tmp_path / "model.pt"
     path.write_bytes(b"PK\x03\x04\0\0\0")
-    assert "is no text" in refusal(path).message
+    assert "is not a text file" in refusal(path).message
 
 
 def test_a_pipe_in_the_file_system_is_not_opened(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The acceleration choices as options: the same ones for `launch` and `estimate`, and the same as in the launch form."""
+"""The acceleration choices of the launch form as options of `launch` and `estimate`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _accelerate(wanted: tuple[str, ...], unwanted: tuple[str, ...], recompute: s
 acceleration_options = grouped(
     "accelerate",
     _accelerate,
-    click.option("--with", "wanted", type=NAMES, multiple=True, help=f"Use it. {LISTED}."),
-    click.option("--without", "unwanted", multiple=True, metavar="NAME|--FLAG", help="Not, whatever the preset says."),
-    click.option("--recompute", type=click.Choice(list(RECOMPUTATIONS)), help="Of activations, to save memory."),
+    click.option("--with", "wanted", type=NAMES, multiple=True, help=f"Turn it on. {LISTED}."),
+    click.option("--without", "unwanted", multiple=True, metavar="NAME|--FLAG", help="Turn it off, or take this flag of the preset away."),
+    click.option("--recompute", type=click.Choice(list(RECOMPUTATIONS)), help="Recompute activations, to save memory."),
 )  # fmt: skip

@@ -25,10 +25,12 @@ from tui.commands.prompt_options import URLS, sampling_options
 
 @click.command()
 @click.argument("prompts", nargs=-1, metavar='["PROMPT" …]')
-@click.option("--file", type=PATH, help="Prompts, one a line, or .jsonl with a prompt or text each.")
+@click.option(
+    "--file", type=PATH, help="Prompts, one per line, or .jsonl with a prompt or text in each line."
+)
 @URLS
 @sampling_options
-@json_option("One object a prompt: text, continuation, tokens, logprobs, seconds.")
+@json_option("One object per prompt: text, continuation, tokens, logprobs, seconds.")
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -38,9 +40,9 @@ def command(
     request: Request,
     as_json: bool,
 ) -> int:
-    """Complete each PROMPT (none, or "-": standard input) and print prompt and continuation.
+    """Complete each PROMPT (none, or "-": standard input) and print it with its continuation.
 
-    In a terminal the answer appears as it comes, where the server streams. Several servers answer one after the other.
+    If the server streams, the answer appears as it is generated. Several servers answer one after the other.
     """
     request = replace(request, logprobs=as_json)
     asked = [*read_prompts(file)] if file else []

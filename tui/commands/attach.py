@@ -1,4 +1,4 @@
-"""`mdk-tui attach [RUN]`: the monitor on a run."""
+"""`mdk-tui attach [RUN]`: opens the monitor on a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from backends.workspace import Workspace
 @click.argument("run", required=False)
 @click.pass_obj
 def command(workspace: Workspace, run: str | None) -> None:
-    """Open the monitor on RUN: DATE/TIME, a path, or slurm:JOBID; left out, the newest that runs, else the newest.
+    """Open the monitor on RUN: DATE/TIME, a path, or slurm:JOBID (default: the newest that is running, else the newest).
 
-    A Slurm job that was submitted by hand is only watched. Leaving the monitor leaves the run alone.
+    Leaving the monitor does not touch the run. slurm:JOBID is a job that was submitted by hand: its log is watched.
     """
     if run is not None and run.startswith("slurm:"):
         from backends.launch.slurm_attach import watched_job

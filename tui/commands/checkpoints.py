@@ -1,4 +1,4 @@
-"""`mdk-tui checkpoints DIR`: what is there, complete or not, and why."""
+"""`mdk-tui checkpoints DIR`: lists checkpoints, and says which are complete."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from tui.save_words import forecast_words, written_words
 @CHECK
 @click.pass_obj
 def command(workspace: Workspace, folder: Path, as_json: bool, check: bool) -> int:
-    """The checkpoints in DIR (a save folder, or a base with dated folders): format, layout, size, complete or why not.
+    """List the checkpoints in DIR, a save folder or a base with dated folders: format, layout, size, complete or why not.
 
-    Where a run of the workspace saves there, also how long its saves take, when the next is due and whether the disk
-    holds it.
+    If a run of the workspace saves there, also print how long a save takes, when the next is due, and whether it fits.
     """
     found = [_lineage(workspace, save) for save in existing_saves(folder)]
     points = [point for lineage in found for point in lineage.points]

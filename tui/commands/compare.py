@@ -22,9 +22,9 @@ from tui.commands.options import json_option
 
 @click.command()
 @click.argument("names", metavar="A B …", nargs=-1, required=True)
-@click.option("--metric", default=LOSS, show_default=True, help="What the curves show.")
-@json_option("Figures, differing arguments and thinned curves as one object.")
-@click.option("--csv", "as_csv", is_flag=True, help="Every value, a row an iteration line.")
+@click.option("--metric", default=LOSS, show_default=True, help="The metric of the curves.")
+@json_option("Figures, differing arguments and thinned curves, as one object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Every value, one row per iteration.")
 @click.option("--svg", metavar="FILE", help="Write the curves as a picture.")
 @click.option("--log", "logarithmic", is_flag=True, help="A logarithmic y axis in the picture.")
 @click.pass_obj
@@ -37,9 +37,9 @@ def command(
     svg: str | None,
     logarithmic: bool,
 ) -> None:
-    """Compare runs (DATE/TIME, or a path) and logs: their curves in one plot, what each came to, where their arguments differ.
+    """Compare runs (DATE/TIME or a path) and logs: curves in one plot, final figures, arguments that differ.
 
-    Without an option that prints or writes, on the screen.
+    Without --json, --csv or --svg the comparison opens in the application.
     """  # fmt: skip
     if as_json and as_csv:
         raise UserError("Either --json or --csv goes to standard output.", "Call it twice.", status=2)

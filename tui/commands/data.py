@@ -21,13 +21,17 @@ from tui.commands.options import ATTENTION, PATH, json_option
 @click.argument("prefix", metavar="PREFIX|FILE.jsonl", type=PATH)
 @json_option("One JSON object.")
 @click.option("--check", is_flag=True, help="Exit 3 when the data set is not complete, or a line is bad.")
-@click.option("--key", default="text", show_default=True, help="Of a .jsonl: where a document's text is.")
-@click.option("--whole", is_flag=True, help="Of a .jsonl: read all of it, not a sample.")
-@click.option("--preview", type=click.IntRange(0), default=0, help="Of a .jsonl: show so many documents.")
+@click.option(
+    "--key", default="text", show_default=True, help="For a .jsonl: the key that holds a document's text."
+)
+@click.option("--whole", is_flag=True, help="For a .jsonl: read all of it, not a sample.")
+@click.option(
+    "--preview", type=click.IntRange(0), default=0, help="For a .jsonl: show the first N documents."
+)
 def command(prefix: Path, as_json: bool, check: bool, key: str, whole: bool, preview: int) -> int:
-    """Documents, tokens and dtype of a preprocessed data set, and whether it is complete, from the .idx header.
+    """Print documents, tokens and dtype of a preprocessed data set, and whether it is complete, from its .idx header.
 
-    PREFIX is the value of --data-path: the path without .bin and .idx. Of a .jsonl: good and bad lines of its beginning.
+    PREFIX is the value of --data-path: the path without .bin and .idx. For a .jsonl, count the good and bad lines.
     """
     if prefix.suffix == ".jsonl" and prefix.is_file():
         return _corpus(prefix, key, None if whole else SAMPLE, preview, as_json, check)

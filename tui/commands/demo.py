@@ -1,4 +1,4 @@
-"""`mdk-tui demo`: train a tiny GPT on the CPU and talk to it."""
+"""`mdk-tui demo`: train a tiny GPT on the CPU and prompt it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TOKENS = 48
 @click.command()
 @click.option("--iters", type=click.IntRange(1), help="Iterations to train (default: the preset's).")
 @click.option(
-    "--headless", is_flag=True, help="Without the screen: train, serve, prompt once, stop, summary."
+    "--headless", is_flag=True, help="Without the screen: train, serve, prompt once, stop, print a summary."
 )
 @click.option(
     "--save", "base", type=click.Path(path_type=Path), help="Checkpoints go to a dated folder below BASE."
 )
 @click.pass_obj
 def command(workspace: Workspace, iters: int | None, headless: bool, base: Path | None) -> int:
-    """Train the preset tiny and serve it from its first checkpoint on. The runs outlive this terminal."""
+    """Train the preset tiny, and serve it as soon as it has a checkpoint. Both continue without this terminal."""
     plan = tiny_plan(base or workspace.checkpoints, datetime.now(), iters)
     if headless:
         return _headless(workspace, plan)
@@ -57,7 +57,7 @@ def command(workspace: Workspace, iters: int | None, headless: bool, base: Path 
 
 def _headless(workspace: Workspace, plan: RunPlan) -> int:
     train = start(plan, workspace)
-    click.echo(f"Training runs as {train.name}; it would go on without this terminal.")
+    click.echo(f"The training {train.name} has started; it does not depend on this terminal.")
     trained = _follow(train)
     save = _save_of(train)
     tracked = read_tracker(save).iteration
@@ -71,12 +71,12 @@ def _headless(workspace: Workspace, plan: RunPlan) -> int:
     click.echo(f"trained     {trained.run}: iteration {trained.iteration} of {trained.train_iters}")
     click.echo(f"checkpoint  iteration {tracked} in {clean_line(str(save))}")
     click.echo(f"served      {server.name}: {describe(server).phase}")
-    click.echo(f"Look at it again: mdk-tui attach {trained.run}. Train on: mdk-tui resume -- --train-iters N")
+    click.echo(f"See it again: mdk-tui attach {trained.run}. Train longer: mdk-tui resume -- --train-iters N")
     return 0
 
 
 def _follow(folder: RunFolder) -> RunInfo:
-    """Print the iteration and validation lines as they come, until the run has ended. Raises UserError if not well."""
+    """Print the iteration and validation lines as they come, until the run has ended. Raises UserError unless it finished."""
     for line in _lines(folder):
         if (" iteration " in line and "|" in line) or "validation loss at" in line:
             click.echo(line.strip())

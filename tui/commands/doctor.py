@@ -1,4 +1,4 @@
-"""`mdk-tui doctor`: everything a run needs of this machine."""
+"""`mdk-tui doctor`: checks everything that a run needs on this machine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ from tui.commands.options import ATTENTION, CHECK, json_option
 @CHECK
 @click.pass_obj
 def command(workspace: Workspace, as_json: bool, check: bool) -> int:
-    """Check workspace, Megatron-LM, image, MPI, data, patches, GPUs, ports, limits and logout, with remedies."""
+    """Check workspace, Megatron-LM, image, MPI, data, patches, GPUs, ports, limits and logout, and name remedies."""
     findings = told(check_up(site_of(workspace)), as_json)
     return ATTENTION if check and troubled(findings) else 0

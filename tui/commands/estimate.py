@@ -1,4 +1,4 @@
-"""`mdk-tui estimate`: parameters, memory, tokens, time and disk of a training, before it is started."""
+"""`mdk-tui estimate`: computes parameters, memory, tokens, time and disk of a training."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from tui.commands.run_text import print_problems
 
 @click.command()
 @click.option("--preset", "preset_name", required=True, metavar="P", help="A model by name, such as gpt3-7b.")
-@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs, on all nodes.")
+@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on all nodes.")
 @click.option(
-    "--gpu-memory", type=click.FloatRange(min=1), metavar="GIB", help="Memory of one, to check against."
+    "--gpu-memory", type=click.FloatRange(min=1), metavar="GIB", help="Memory of one GPU, to check against."
 )
 @click.option(
     "--throughput",
     type=click.FloatRange(min=0, min_open=True),
     metavar="TFLOPS",
-    help="Measured, a GPU (default: as an earlier run of the same model or the preset has it, else assumed).",
+    help="Measured, per GPU (default: from an earlier run of the model or from the preset, else assumed).",
 )
 @click.option(
     "--gpu",
     "gpu_name",
     type=click.Choice(list(PEAKS), case_sensitive=False),
-    help="Which GPU, for an assumed throughput (default: H100).",
+    help="The GPU for an assumed throughput (default: H100).",
 )
-@click.option("--data", type=PATH, metavar="PREFIX", help="Data to count epochs of.")
+@click.option("--data", type=PATH, metavar="PREFIX", help="Data set, to compute epochs.")
 @acceleration_options
 @json_option("One object.")
 @MEGATRON_ARGUMENTS
@@ -62,11 +62,11 @@ def command(
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> int:
-    """What a training will need, by Megatron's own formula."""
+    """Compute what a training needs, with Megatron-LM's own formula."""
     preset = presets.find(preset_name, workspace)
     if preset.trainer == "demo":
         raise UserError(
-            f"{preset.name} is the demo's and fits any machine.", "Name one of `mdk-tui presets`."
+            f"{preset.name} is the preset of the demo and fits any machine.", "Name one of `mdk-tui presets`."
         )
     words = merge_arguments(accelerate(preset.arguments), arguments)
     known = known_throughput(RunPlan("train", "megatron", arguments=words, preset=preset.name), workspace)

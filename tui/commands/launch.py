@@ -47,21 +47,22 @@ class LaunchOptions:
 @click.option(
     "--preset", "preset_name", default=DEFAULT, show_default=True, metavar="P", help="A model by name."
 )
-@click.option("--trainer", type=click.Choice(TRAINERS[:2]), help="What trains (default: the preset's own).")
+@click.option("--trainer", type=click.Choice(TRAINERS[:2]), help="What trains (default: as the preset says).")
 @placement_options
 @acceleration_options
 @grouped(
     "options",
     LaunchOptions,
     click.option("--save", type=PATH, help="Checkpoints go to a dated folder below BASE."),
-    click.option("--load", type=PATH, help="Begin with this checkpoint: a save folder, its base, or iter_N."),
+    click.option("--load", type=PATH, help="Start from this checkpoint: a save folder, its base, or iter_N."),
+    click.option("--probe", is_flag=True, help="Ask every node first, and start only if all are fit."),
     click.option(
-        "--probe", is_flag=True, help="Ask every node first; start nothing where one would stop it."
+        "--mlflow",
+        default="",
+        metavar="URL|off",
+        help="Where this run is tracked (default: from the settings).",
     ),
-    click.option(
-        "--mlflow", default="", metavar="URL|off", help="Where this run is tracked (default: as set)."
-    ),
-    click.option("--edit", is_flag=True, help="Change the command in your editor before it is started."),
+    click.option("--edit", is_flag=True, help="Edit the command before it starts."),
     DRY_RUN,
     json_option("One object."),
 )
@@ -76,7 +77,7 @@ def command(
     options: LaunchOptions,
     arguments: tuple[str, ...],
 ) -> int:
-    """Start a training run that goes on when this terminal is closed."""
+    """Start a training run. It continues when this terminal is closed."""
     preset = presets.find(preset_name, workspace)
     chosen = cast("Trainer", trainer or preset.trainer)
     plan = train_plan(

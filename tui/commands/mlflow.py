@@ -16,10 +16,10 @@ from tui.commands.web_pages import PageOptions, page_options, show, stop_all
 @page_options(MLFLOW_PORT)
 @click.pass_obj
 def command(workspace: Workspace, options: PageOptions) -> None:
-    """Show the tracked runs in a browser: start MLflow's pages, or find those that run.
+    """Start MLflow's web pages, which show the tracked runs, and print how to reach them.
 
-    They stay when this terminal is closed. Where a server tracks the runs (MLFLOW_TRACKING_URI, or tracking_uri in
-    [mlflow] of mdk.toml), that server shows the pages.
+    They stay when this terminal is closed. If a server tracks the runs (MLFLOW_TRACKING_URI, or tracking_uri in [mlflow]
+    of mdk.toml), print its address.
     """
     if options.stopping:
         stop_all(workspace, "mlflow", as_json=options.as_json)

@@ -24,7 +24,7 @@ from tui.commands.options import json_option
 @click.argument("log", metavar="LOG|-")
 @json_option("One JSON object a line.")
 def command(log: str, as_json: bool) -> None:
-    """The events of a log ("-": standard input), as they come."""
+    """Print the events of LOG ("-": standard input) as they come."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows the rest
     parser, understood = Parser(), False

@@ -41,12 +41,12 @@ WHAT = (
     "folders",
     type=PATH,
     multiple=True,
-    help="Serve this dated folder, or one iter_N in it, for as long as it takes. May be repeated.",
+    help="Serve this dated folder, or one iter_N in it, for the measurement. May be repeated.",
 )
 @click.option(
-    "--window", type=click.IntRange(16), default=WINDOW, show_default=True, help="Characters at a time."
+    "--window", type=click.IntRange(16), default=WINDOW, show_default=True, help="Characters in a window."
 )
-@click.option("--documents", type=click.IntRange(1), help="Only the first so many documents.")
+@click.option("--documents", type=click.IntRange(1), help="Only the first N documents.")
 @json_option("One object a checkpoint.")
 @click.pass_obj
 def command(
@@ -58,9 +58,9 @@ def command(
     documents: int | None,
     as_json: bool,
 ) -> int:
-    """Perplexity and bits per byte of FILE ("-": standard input; .jsonl: the text of each line is a document).
+    """Measure perplexity and bits per byte of FILE ("-": standard input; .jsonl: the text of each line is a document).
 
-    Measured through running servers, or through servers that are started on checkpoints and ended again.
+    Running servers measure it, or, with --checkpoint, servers that are started for this and stopped again.
     """
     texts = _texts(file)[:documents]
     with contextlib.ExitStack() as stack:

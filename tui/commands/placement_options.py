@@ -1,4 +1,4 @@
-"""Where a run is to run, as options: the same ones for `launch` and `serve`."""
+"""Where and how a run starts, as options of `launch` and `serve`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _placement(
 placement_options = grouped(
     "wish",
     _placement,
-    click.option("--launcher", help="How it is started (default: local for the demo, mpirun for Megatron-LM)."),
+    click.option("--launcher", help="How it starts (default: local for the demo, mpirun for Megatron-LM)."),
     click.option("--gpus", metavar="N|LIST", help="The first N GPUs, or a list such as 0,1 (default: all)."),
-    click.option("--np", "processes", type=click.IntRange(1), help="Processes (default: one a GPU, or what the model needs)."),
+    click.option("--np", "processes", type=click.IntRange(1), help="Processes (default: one per GPU, or what the model needs)."),
     click.option("--image", type=PATH, help="Run inside this .sif (default for Megatron-LM: the workspace's)."),
     click.option("--no-image", is_flag=True, help="Run without an image, whatever the workspace has."),
-    click.option("--no-home", is_flag=True, help="Do not show the home folder to the image."),
-    click.option("--hostfile", type=PATH, help="Nodes, one a line: NAME [slots=N]."),
+    click.option("--no-home", is_flag=True, help="Hide the home folder from the image."),
+    click.option("--hostfile", type=PATH, help="Nodes, one per line: NAME [slots=N]."),
 )  # fmt: skip

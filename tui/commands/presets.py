@@ -19,7 +19,7 @@ from tui.commands.options import json_option
 @json_option("One array.")
 @click.pass_obj
 def command(workspace: Workspace, as_json: bool) -> int:
-    """The models that `launch` and `estimate` know, and yours: [preset.NAME] in mdk.toml, or presets/NAME.toml."""
+    """List the models that `launch` and `estimate` know, and yours: [preset.NAME] in mdk.toml, or presets/NAME.toml."""
     known = all_presets(workspace)
     sizes = {name: parameters(preset) for name, preset in known.items()}
     if as_json:
@@ -35,7 +35,7 @@ def command(workspace: Workspace, as_json: bool) -> int:
 
 
 def parameters(preset: Preset) -> int | None:
-    """The computed count; None where the arguments do not say, and for the demo, whose vocabulary is its own."""
+    """The number of parameters; None where the arguments do not define it, as for the demo with its own vocabulary."""
     if preset.trainer == "demo":
         return None
     try:

@@ -1,4 +1,4 @@
-"""`mdk-tui probe`: every node, before sixteen GPUs wait for it."""
+"""`mdk-tui probe`: asks every node whether a run can start on it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tui.commands.options import ATTENTION, CHECK, PATH, json_option
 
 @click.command()
 @click.option(
-    "--hostfile", type=PATH, help="Nodes, one a line: NAME slots=N (none: what mpirun takes by itself)."
+    "--hostfile", type=PATH, help="Nodes, one per line: NAME slots=N (default: what mpirun takes by itself)."
 )
 @click.option(
     "--limit", type=click.FloatRange(1), default=LIMIT, show_default=True, help="Seconds for each node."
 )
-@click.option("--path", "paths", type=PATH, multiple=True, help="A folder that every node must see, too.")
+@click.option("--path", "paths", type=PATH, multiple=True, help="Another folder that every node must see.")
 @click.option(
     "--all-reduce",
     "reduce_too",
     is_flag=True,
-    help="Then add numbers up over all GPUs, in the image: bandwidth, slowest node.",
+    help="Also test all-reduce over all GPUs, in the image: bandwidth, slowest node.",
 )
 @json_option("The verdicts as JSON.")
 @CHECK
@@ -48,9 +48,9 @@ def command(
     as_json: bool,
     check: bool,
 ) -> int:
-    """Ask every node through mpirun: reached, same image, folders and Open MPI, GPUs, driver, network, clock, disk.
+    """Ask every node through mpirun, and compare image, folders, Open MPI, GPUs, driver, network, clock and disk.
 
-    Without a hostfile mpirun's own choice of nodes is asked for first: a site's default may span several.
+    Without a hostfile, mpirun is asked first which nodes it takes: a site's default may span several.
     """
     site = site_of(workspace)
     nodes = nodes_of(site, hostfile)
@@ -76,7 +76,7 @@ def command(
 
 
 def check_nodes(plan: RunPlan, workspace: Workspace) -> RunPlan:
-    """Ask the nodes that `plan` names, else those that mpirun takes. `plan` with a MASTER_PORT that is free on the first.
+    """Ask the nodes of `plan`, else those that mpirun takes. Returns `plan` with a MASTER_PORT that is free on the first.
 
     Raises UserError when a node would stop the run.
     """
@@ -100,7 +100,7 @@ def check_nodes(plan: RunPlan, workspace: Workspace) -> RunPlan:
 
 
 def table(verdicts: list[NodeVerdict]) -> str:
-    """A line a node, its remedies below it."""
+    """A line per node, its remedies below it."""
     width = max((len(verdict.name) for verdict in verdicts), default=0)
     lines: list[str] = []
     for verdict in verdicts:

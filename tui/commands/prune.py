@@ -1,4 +1,4 @@
-"""`mdk-tui prune DIR --keep N`: make room, after showing what goes."""
+"""`mdk-tui prune DIR --keep N`: removes old checkpoints, after showing which."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tui.commands.options import PATH, ask, json_option
     help="Also look for branches below this base.",
 )
 @click.option("--yes", is_flag=True, help="Remove what is shown without asking.")
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@json_option("What goes and what stays, as JSON.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@json_option("What is removed and what is kept, as JSON.")
 @click.pass_obj
 def command(
     workspace: Workspace,
@@ -39,9 +39,9 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Remove the oldest checkpoints in DIR, keeping the newest N complete ones.
+    """Remove the oldest checkpoints in DIR and keep the newest N complete ones.
 
-    Never removed: what the tracker names, what a branch links to, and what is not complete.
+    A checkpoint that the tracker file names, that a branch links to, or that is incomplete is never removed.
     """
     saves = existing_saves(folder)
     bases = [branches] if branches else []
@@ -58,12 +58,12 @@ def command(
     if not yes:
         ask(f"Remove {len(doomed)} checkpoints?", nothing="Nothing was removed", remedy="Add --yes.")
     removed = 0
-    linked = needed_by_branches(workspace, saves, *bases)  # as it is now: the answer may have taken its time
+    linked = needed_by_branches(workspace, saves, *bases)  # again: the user may have thought for a while
     for plan in plans:
         if plan.remove:
             removed += len(prune(plan, time.strftime("%Y-%m-%dT%H:%M:%S"), linked))
     if removed < len(doomed):
-        click.echo(f"{len(doomed) - removed} stayed: a tracker or a branch has come to need them.", err=True)
+        click.echo(f"{len(doomed) - removed} were kept: a tracker file or a branch now needs them.", err=True)
     return 0
 
 

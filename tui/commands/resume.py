@@ -21,9 +21,9 @@ from tui.commands.resume_text import go_on
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CHECKPOINT] [-- MEGATRON ARGUMENTS]")
 @click.option(
-    "--iteration", type=click.IntRange(1), help="Branch from this iteration, into a new dated folder."
+    "--iteration", type=click.IntRange(1), help="Branch from this iteration into a new dated folder."
 )
-@click.option("--yes", is_flag=True, help="Start without asking what no run of the workspace wrote.")
+@click.option("--yes", is_flag=True, help="Do not ask before using the flags of a checkpoint from elsewhere.")
 @DRY_RUN
 @json_option("One object.")
 @click.pass_obj
@@ -35,16 +35,16 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Go on training from CHECKPOINT: a dated folder, its base, or one iter_N (default: the newest run's folder).
+    """Continue the training from CHECKPOINT: a dated folder, its base, or one iter_N (default: the newest run's folder).
 
-    The tracker file is tested first, and the arguments are compared with those stored in the checkpoint: what cannot load
-    is refused, a flag that is needed is added and said. Training never starts from random weights unsaid.
+    The tracker file is checked first: training never starts from random weights by accident. The arguments are compared
+    with those stored in the checkpoint. A checkpoint that cannot load is refused; a flag that is needed is added.
 
-    Where no run of the workspace wrote it, the flags are those that stand inside it: they are shown first, and asked for.
+    If no run of the workspace wrote the checkpoint, its own flags are used, after they are shown and confirmed.
     """
     given = Path(words[0]) if words and not words[0].startswith("--") else None
     changes = megatron_arguments(words[1:] if given else words)
-    all_looked_after(workspace)  # a run whose supervisor was killed is not mistaken for one that has ended
+    all_looked_after(workspace)  # or a run whose supervisor was killed is mistaken for one that has ended
     found = placed_resumption(resumption(workspace, given, iteration, changes, datetime.now()), workspace)
     if found.rebuilt and not dry_run and not yes:
         click.echo(REBUILT, err=True)
@@ -53,7 +53,7 @@ def command(
         ask(
             f"Go on with these ({found.plan.launcher}, ranks: {found.plan.processes})?",
             nothing="Nothing was started",
-            remedy="Look with --dry-run, change what is wrong after a `--`, then add --yes.",
+            remedy="See the flags with --dry-run, correct them after a `--`, then add --yes.",
         )
     go_on(found, workspace, dry_run=dry_run, as_json=as_json)
     return 0

@@ -1,4 +1,4 @@
-"""`mdk-tui runs`: what runs and what ran, newest first."""
+"""`mdk-tui runs`: lists the runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tui.commands.run_text import table
 @click.option("--check", is_flag=True, help="Exit with 3 when a run needs attention.")
 @click.pass_obj
 def command(workspace: Workspace, as_json: bool, check: bool) -> int:
-    """List the runs of the workspace. A run whose supervisor was killed gets a new one."""
+    """List the runs of the workspace, newest first. A run whose supervisor was killed gets a new one."""
     infos = all_looked_after(workspace)
     if as_json:
         click.echo(json.dumps([info.as_json() for info in infos]))

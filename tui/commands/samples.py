@@ -26,15 +26,15 @@ NEWEST = 50  # runs that are looked at for samples
 @json_option("One object a sample.")
 @click.pass_obj
 def command(workspace: Workspace, run: str | None, as_json: bool) -> int:
-    """Print the samples of RUN (default: the newest that has some), by prompt and iteration.
+    """Print the samples of RUN (default: the newest run that has some), by prompt and iteration.
 
-    Prompts are named in mdk.toml, [samples]; each training run then completes them from its checkpoints.
+    Each training run completes the prompts of [samples] in mdk.toml from each of its checkpoints.
     """
     folder = find_run(workspace, run) if run else _newest(workspace)
     found = read(folder.path)
     if not found:
         raise UserError(
-            f"{folder.name} has no samples (yet).",
+            f"{folder.name} has no samples.",
             'Name prompts in mdk.toml before a run starts: [samples] prompts = ["Once upon a time"]',
         )
     if as_json:

@@ -1,4 +1,4 @@
-"""`mdk-tui serve CHECKPOINT`: the text server, a run of its own."""
+"""`mdk-tui serve CHECKPOINT`: starts a text server, which is a run like any other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from tui.commands.run_text import launch, print_dry_run
 
 @click.command()
 @click.argument("checkpoint", type=PATH)
-@click.option("--port", type=click.IntRange(1, 65535), help="Default: 8028 if it is free, else a free one.")
-@click.option("--iteration", type=click.IntRange(1), help="Serve this one (default: the newest).")
 @click.option(
-    "--until-ready", "until_ready_too", is_flag=True, help="Wait until it can answer; status 1 if it fails."
+    "--port", type=click.IntRange(1, 65535), help="Default: 8028 if it is free, else another free port."
+)
+@click.option("--iteration", type=click.IntRange(1), help="The iteration to serve (default: the newest).")
+@click.option(
+    "--until-ready", "until_ready_too", is_flag=True, help="Wait until it can answer; exit 1 if it fails."
 )
 @placement_options
 @DRY_RUN
@@ -42,10 +44,10 @@ def command(
     as_json: bool,
     arguments: tuple[str, ...],
 ) -> int:
-    """Start the text server on CHECKPOINT, a dated folder or one iter_N inside it, on 127.0.0.1.
+    """Start a text server on CHECKPOINT, a dated folder or one iter_N in it. It listens on 127.0.0.1.
 
-    The model's flags are those of the run that wrote it, else those stored inside it. It listens once the checkpoint is
-    loaded: see `mdk-tui status`.
+    The model's flags come from the run that wrote the checkpoint, else from the checkpoint. The server answers after it
+    has loaded the checkpoint: see `mdk-tui status`.
     """
     save, step, why = checkpoint_meant(workspace, checkpoint, iteration)
     if why:

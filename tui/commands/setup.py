@@ -1,4 +1,4 @@
-"""`mdk-tui setup [STEP]`: the tutorial's steps without a screen: look, show the commands, run them."""
+"""`mdk-tui setup [STEP]`: the steps of the set-up without the screen."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ class SetupOptions:
     SetupOptions,
     click.option("--yes", is_flag=True, help="Run what is shown without asking."),
     click.option("--dry-run", is_flag=True, help="Only show what would run."),
-    click.option("--reverse", is_flag=True, help="With the step patches: take them back."),
+    click.option("--reverse", is_flag=True, help="With the step patches: take the patches back."),
     json_option("The findings (with --dry-run: the commands) as JSON."),
     click.option("--check", is_flag=True, help="Exit 3 when a step is not done."),
     click.option("--repository", default="", help="Clone from here instead (a mirror, a folder, a bundle)."),
     click.option("--branch", default="", help="Clone this branch instead."),
     click.option("--definition", type=PATH, help="Build the image from this definition file."),
     click.option("--corpus", type=PATH, help="A .jsonl of your own instead of the download."),
-    click.option("--workers", type=click.IntRange(1), help="Processes of the preprocessing."),
-    click.option("--whole", is_flag=True, help="Check the whole corpus, not a sample."),
-    click.option("--trial", is_flag=True, help="With the step patches: `patch --dry-run` of each."),
-    click.option("--cancel", is_flag=True, help="End the step that runs, with everything it started."),
+    click.option("--workers", type=click.IntRange(1), help="Processes that preprocess."),
+    click.option("--whole", is_flag=True, help="Check the whole corpus instead of a sample."),
+    click.option("--trial", is_flag=True, help="With the step patches: run `patch --dry-run` for each."),
+    click.option("--cancel", is_flag=True, help="End the running step and everything it started."),
 )
 @click.pass_obj
 def command(workspace: Workspace, step: str | None, options: SetupOptions) -> int:
-    """The steps workspace, megatron, image, mpi, data, patches: what is done, and what is missing as commands.
+    """Set up this server in the steps workspace, megatron, image, mpi, data and patches.
 
-    Without STEP: how each step stands. With STEP: shows the commands that are missing and, after asking, runs them.
+    Without STEP, print the state of each step. With STEP, show the commands that are missing, ask, and run them.
     """
     site = site_of(workspace, options.choices)
     if step is None:
@@ -83,7 +83,7 @@ def command(workspace: Workspace, step: str | None, options: SetupOptions) -> in
         raise UserError("Only the step patches can be reversed or tried.", status=2)
     if options.cancel:
         found = cancel_job(job_folder(workspace, chosen.name))
-        click.echo("Cancelled." if found else "Nothing of it runs on this machine.")
+        click.echo("Cancelled." if found else "The step does not run on this machine.")
         return 0
     if options.whole:
         click.echo(findings.whole(chosen.look(site)))
@@ -181,5 +181,5 @@ def _perform(site: Site, step: Step, actions: list[Action], *, to_stderr: bool) 
         with folder.log.open("ab", buffering=0) as log:
             perform(folder, actions, os.environ, _Both(terminal, log))
     except KeyboardInterrupt:
-        click.echo(f"\nCancelled. mdk-tui setup {step.name} goes on from what is there.", err=True)
+        click.echo(f"\nCancelled. mdk-tui setup {step.name} continues from there.", err=True)
         raise

@@ -1,4 +1,4 @@
-"""`mdk-tui status [RUN]`: how one run does."""
+"""`mdk-tui status [RUN]`: prints the state of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tui.commands.run_text import details
 @click.option("--check", is_flag=True, help="Exit with 3 when the run needs attention.")
 @click.pass_obj
 def command(workspace: Workspace, run: str | None, as_json: bool, check: bool) -> int:
-    """How RUN does (DATE/TIME or a path; default: the newest that runs, else the newest)."""
+    """Print the state of RUN: DATE/TIME or a path (default: the newest that is running, else the newest)."""
     info = looked_after(find_run(workspace, run), workspace)
     standing = read_standing(RunFolder(info.path))
     if as_json:

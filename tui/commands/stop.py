@@ -1,4 +1,4 @@
-"""`mdk-tui stop [RUN]`: end a run, by default after it has saved."""
+"""`mdk-tui stop [RUN]`: ends a run, by default after it has saved a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tui.commands.options import json_option
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--now", is_flag=True, help="End it at once, without saving.")
+@click.option("--now", is_flag=True, help="End it now, without saving.")
 @click.option(
-    "--hung", is_flag=True, help="End at once what hangs, as after a crash: [resume] of mdk.toml counts."
+    "--hung", is_flag=True, help="End a hanging run now; [resume] of mdk.toml applies as after a crash."
 )
-@click.option("--force", is_flag=True, help="Save even where that may do harm.")
+@click.option("--force", is_flag=True, help="Save even if that may do harm.")
 @json_option("One object, when it has ended.")
 @click.pass_obj
 def command(workspace: Workspace, run: str | None, now: bool, hung: bool, force: bool, as_json: bool) -> int:
-    """End RUN (default: the newest that runs). Waits until no process of it is left.
+    """Save a checkpoint and end RUN (default: the newest that is running). Returns when none of its processes is left.
 
-    Of a run that crashed and is to be resumed by itself, that is called off.
+    If that takes longer than limit_minutes in [stop] of mdk.toml, the processes are killed.
 
-    Without --now the trainer saves first; what takes longer than [stop] limit_minutes of mdk.toml is ended by force.
+    If RUN crashed and is going to be resumed by itself, the resume is called off.
     """
     folder = find_run(workspace, run)
     limit = read_settings(workspace.settings).stop.limit_minutes * 60
@@ -53,7 +53,7 @@ def command(workspace: Workspace, run: str | None, now: bool, hung: bool, force:
 
 
 def _show(states: Iterator[RunInfo], as_json: bool) -> RunInfo:
-    """Show the progress of a stop; how the run is at its end."""
+    """Print the progress of a stop; returns the run as it ended."""
     info, said = next(states), ""
     for info in states:
         if info.stopping and info.stopping.partition(" (")[0] != said:

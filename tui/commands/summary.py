@@ -29,7 +29,7 @@ RANKS_SHOWN = 4
 @CHECK
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool, check: bool) -> int:
-    """Last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
+    """Print last values, totals, alerts and diagnosis of a log ("-": standard input) or a run (default: the newest)."""
     log, info = (name, None) if name is not None and _is_log(name) else _log_of_run(workspace, name)
     found = summary(read_record(log_chunks(log), curves=False))
     if info is not None:
@@ -53,7 +53,7 @@ def _log_of_run(workspace: Workspace, name: str | None) -> tuple[str, RunInfo | 
 
 
 def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
-    """What a run's state knows better than its log: whether it lives, and how it ended."""
+    """`found` with what the run's state knows better than its log: whether it runs, and how it ended."""
     over = {"hanging": False, "seconds_left": None} if info.over else {}
     failed = info.phase in ("failed", "lost")
     nothing = found["phase"] == "unknown"  # then the run's state says more than its log
@@ -71,7 +71,7 @@ def of_run(found: dict[str, Any], info: RunInfo) -> dict[str, Any]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """`found` for people: facts in two columns, then what is wrong, then what is worth knowing."""
+    """`found` as text: facts in two columns, then errors, then alerts."""
     shown = [
         f"{clean_line(name, WIDTH - 1):<{WIDTH}}{clean_line(value, 300)}" for name, value in _facts(found)
     ]

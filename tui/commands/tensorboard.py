@@ -12,14 +12,14 @@ from tui.commands.web_pages import PageOptions, page_options, show, stop_all
 
 @click.command()
 @click.argument("name", metavar="[RUN|DIR]", required=False)
-@click.option("--all", "shared", is_flag=True, help="Every run that saves below the same base.")
-@click.option("--in-image", is_flag=True, help="TensorBoard of the image, even if this Python has one.")
+@click.option("--all", "shared", is_flag=True, help="All runs that save below the same base.")
+@click.option("--in-image", is_flag=True, help="Use the image's TensorBoard, even if this Python has one.")
 @page_options(TENSORBOARD_PORT)
 @click.pass_obj
 def command(
     workspace: Workspace, name: str | None, shared: bool, in_image: bool, options: PageOptions
 ) -> None:
-    """Show event files in a browser: those of RUN (default: the newest), or all in and below DIR.
+    """Start TensorBoard for RUN (default: the newest), or for all event files below DIR, and print how to reach it.
 
     It stays when this terminal is closed. Without a browser: mdk-tui watch DIR.
     """

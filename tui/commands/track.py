@@ -39,11 +39,11 @@ QUIET = 600.0  # s without growth after which a log counts as ended
 @json_option("One object.")
 @click.pass_obj
 def command(workspace: Workspace, name: str | None, as_json: bool) -> None:
-    """Send RUN (default: the newest that trains), or any log of Megatron-LM, to MLflow.
+    """Send RUN (default: the newest training run), or a log of Megatron-LM, to MLflow.
 
-    What has arrived before is not sent again, so this also finishes what a server was away for. Runs are sent while they
-    run, without being asked. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where to; without them, and without
-    [mlflow] in mdk.toml, it is outputs/mlflow.db of the workspace: see `mdk-tui mlflow`.
+    Runs are tracked while they run; this command sends logs of other jobs, and what a server missed while it was away.
+    Nothing is sent twice. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME, or [mlflow] in mdk.toml, name the server; the
+    default is outputs/mlflow.db in the workspace: see `mdk-tui mlflow`.
     """
     if not has_mlflow():
         raise UserError("MLflow is not installed.", "pip install 'mdk-tui[mlflow]'")

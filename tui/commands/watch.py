@@ -1,4 +1,4 @@
-"""`mdk-tui watch LOG|-`: the monitor on any Megatron log, or on TensorBoard's event files, read-only."""
+"""`mdk-tui watch LOG|-`: the monitor on a Megatron-LM log, or on TensorBoard event files. It only reads them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from backends.workspace import Workspace
 @click.argument("log", metavar="LOG|-")
 @click.pass_obj
 def command(workspace: Workspace, log: str) -> None:
-    """Watch LOG, written by whomever, live. `-`: standard input, as in `ssh node tail -f train.log | mdk-tui watch -`.
+    """Open the monitor on LOG and follow it. `-` is standard input: `ssh node tail -f train.log | mdk-tui watch -`.
 
-    Without its log a run can be watched by TensorBoard's event files: give one, or the folder that holds them.
+    LOG may also be a TensorBoard event file, or a folder of them.
     """
     source = keyboard_from_terminal() if log == "-" else readable_log(Path(log).expanduser())
     from tui.application import run_application
@@ -31,7 +31,7 @@ def command(workspace: Workspace, log: str) -> None:
 
 
 def readable_log(path: Path) -> Path:
-    """`path`, if it is a log that can be read, or holds event files. Raises UserError."""
+    """`path`, if it is a log or an event file, or a folder of event files. Raises UserError."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -44,7 +44,9 @@ def readable_log(path: Path) -> Path:
     with open_log(path) as file:
         start = file.peek(LOOKED_AT)[:LOOKED_AT]
     if not is_text(start) and not is_event_path(path):
-        raise UserError(f"{path} is no text.", "Name the file into which the job's output goes.", status=2)
+        raise UserError(
+            f"{path} is not a text file.", "Name the file that the job's output goes to.", status=2
+        )
     return path
 
 
@@ -52,7 +54,9 @@ def keyboard_from_terminal() -> int:
     """Move standard input, the log, to another descriptor and put the terminal in its place, for the keys."""
     if sys.stdin is None or os.isatty(0):
         raise UserError(
-            "Standard input is the keyboard, no log.", "Pipe one in: tail -f LOG | mdk-tui watch -", status=2
+            "Standard input is the keyboard, not a log.",
+            "Pipe one in: tail -f LOG | mdk-tui watch -",
+            status=2,
         )
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)

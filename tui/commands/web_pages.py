@@ -29,11 +29,12 @@ def page_options(usual: int) -> Decorator:
     return grouped(
         "options",
         PageOptions,
+        click.option("--stop", "stopping", is_flag=True, help="Stop the pages of this workspace."),
         click.option(
-            "--stop", "stopping", is_flag=True, help="Stop all that were started for this workspace."
-        ),
-        click.option(
-            "--port", type=click.IntRange(1, 65535), default=usual, help=f"Default: {usual}, or a free one."
+            "--port",
+            type=click.IntRange(1, 65535),
+            default=usual,
+            help=f"Default: {usual} if it is free, else another free port.",
         ),
         DRY_RUN,
         json_option("One object."),

@@ -237,7 +237,7 @@ class ResumeScreen(PlaceScreen):
 
         def done(removed: tuple[Checkpoint, ...]) -> None:
             stayed = len(plan.remove) - len(removed)
-            but = f" {stayed} stayed: a tracker or a branch has come to need them." if stayed else ""
+            but = f" {stayed} were kept: a tracker file or a branch now needs them." if stayed else ""
             self.mdk.tell(f"Removed {len(removed)} checkpoints.{but}")
             self.action_look()
 
