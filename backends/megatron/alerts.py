@@ -1,7 +1,7 @@
-"""What the numbers of iteration lines say is wrong: NaN and absent losses, skipped steps, a loss scale at its end.
+"""Finds what is wrong in the numbers of iteration lines: NaN and absent losses, skipped steps, a loss scale at its minimum.
 
-Megatron prints a loss only when its mean is > 0 (0.17 and later: >= 0), so a NaN loss simply vanishes from the line.
-The table of decisions is in `_judge`.
+Megatron prints a loss only if its mean is > 0 (0.17 and later: >= 0), so a NaN loss is missing from the line.
+`_judge` holds the decision table.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SKIPPED, NANS, SCALE, GRAD = (
     "loss scale",
     "grad norm",
 )
-AUXILIARY = ("balancing", "z_loss", "z loss", "loss scale")  # printed beside the loss that is trained for
+AUXILIARY = ("balancing", "z_loss", "z loss", "loss scale")  # in names of values other than the main losses
 LM_LOSS = "lm loss"
-LONG_SKIPPING = 50  # iterations: fp16's loss scale finds its level within 10 to 30
+LONG_SKIPPING = 50  # iterations; fp16 needs 10 to 30 to find its loss scale
 SATURATED = 4.851652e08  # exp(20) as printed
-CALM = 20  # lines without a trouble after which it is over
+CALM = 20  # lines without a trouble after which the trouble is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ LOSS_PRINTED_AS_NAN = replace(LOSS_IS_NAN, message="The loss is NaN and the step
 LOSS_ABSENT = Trouble("absent-loss", "error", "The loss is missing although steps were taken: it is zero, negative, or NaN on one rank.",
                       "Check the loss mask and the data; turn on --check-for-nan-in-loss-and-grad.")  # fmt: skip
 LOSS_INFINITE = Trouble("infinite-loss", "critical", "The loss is infinite and the step was not skipped.", "Stop without saving, resume from the last good checkpoint with a lower learning rate.")  # fmt: skip
-NAN_STEPS = Trouble("nan-iterations", "warning", "Skipped steps had a NaN or infinite loss.", "Common while fp16 looks for its loss scale; if it goes on, lower the learning rate.")  # fmt: skip
+NAN_STEPS = Trouble("nan-iterations", "warning", "Skipped steps had a NaN or infinite loss.", "Common while fp16 looks for its loss scale; if it continues, lower the learning rate.")  # fmt: skip
 ALL_SKIPPED = Trouble("all-skipped", "info", "Every step was skipped: fp16 is looking for its loss scale.", "Normal in the first 10 to 30 iterations.")  # fmt: skip
 SOME_SKIPPED = Trouble("some-skipped", "info", "Some steps were skipped; the loss is the mean over the others.", "Normal now and then with fp16.")  # fmt: skip
 SKIPPING_ON = Trouble("skipping", "warning", f"Every step has been skipped for more than {LONG_SKIPPING} iterations.", "The model does not learn: lower the learning rate, or use bf16.")  # fmt: skip
@@ -52,7 +52,7 @@ SCALE_AT_END = Trouble("loss-scale-minimum", "error", "The loss scale is down to
 
 @dataclass(slots=True)
 class _Stretch:
-    """Lines with one trouble, from its beginning on."""
+    """The lines with one trouble since it began."""
 
     trouble: Trouble
     begun: int  # iteration
@@ -63,7 +63,7 @@ class _Stretch:
     calm: int = 0
 
     def ended(self) -> list[Alert]:
-        """What there is to say at its end: nothing of a short one, or of one that is normal."""
+        """The alert at its end. There is none if the trouble was short or normal."""
         if self.count < 2 or self.trouble.severity == "info":
             return []
         what = self.trouble.message.split(":")[0].rstrip(".")
@@ -72,7 +72,7 @@ class _Stretch:
 
 
 class Alarm:
-    """Watches the iteration lines of one log. Of a trouble that lasts the beginning is told, and at its end how long it was."""
+    """Watches the iteration lines of one log. It alerts when a trouble begins, and says at its end how long it lasted."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Stretch] = {}
@@ -86,7 +86,7 @@ class Alarm:
         self._had_lm_loss = self._had_lm_loss or LM_LOSS in batch.columns
         absent = not losses or (self._had_lm_loss and LM_LOSS not in batch.columns)
         found: list[Alert] = []
-        healthy = not absent and _finite(losses)  # then only rows with a counter are worth a look
+        healthy = not absent and _finite(losses)  # then only rows with skipped or NaN steps can be troubled
         rows = _counted(batch.columns, len(batch)) if healthy else range(len(batch))
         done = 0
         for i in rows:
@@ -116,7 +116,7 @@ class Alarm:
         skipped = columns[SKIPPED][i] if SKIPPED in columns else 0
         count = skipped if isinstance(skipped, int) else 0
         values = [loss[i] for loss in losses]
-        learned = any(not isinstance(value, str) and value > 0 for value in values)  # 0 is a mean of nothing
+        learned = any(not isinstance(value, str) and value > 0 for value in values)  # 0 if no step was taken
         window = iteration - self._previous if self._previous is not None else 0
         whole = count >= window if window > 0 else gradient is None or count >= iteration
         all_skipped = count > 0 and whole and not learned
@@ -124,7 +124,7 @@ class Alarm:
         self._skipped_in_a_row = self._skipped_in_a_row + count if all_skipped else 0
         return _judge(
             _worst(values),
-            # without these fields the line is of something else than training
+            # a line without these fields does not come from training
             absent and (SKIPPED in columns or SCALE in columns),
             isinstance(gradient, float) and math.isnan(gradient),
             count > 0,
@@ -152,7 +152,7 @@ class Alarm:
         return found
 
     def _pass_calm(self, lines: int, troubled: set[str] | frozenset[str] = frozenset()) -> list[Alert]:
-        """So many lines without any trouble, or with those `troubled` alone."""
+        """Count `lines` for which no trouble is seen but those `troubled`: the alerts of troubles that end."""
         found: list[Alert] = []
         for kind, stretch in list(self._open.items()):
             if kind in troubled:
@@ -164,7 +164,7 @@ class Alarm:
 
 
 def check_validation(result: Validation) -> list[Alert]:
-    """What an evaluation says is wrong. Megatron prints exp(min(20, loss)), which is the ceiling for a NaN loss too."""
+    """The alerts of an evaluation. Megatron prints exp(min(20, loss)), which is at its ceiling for a NaN loss too."""
     numbers = {name: value for name, value in result.values.items() if not isinstance(value, str)}
     where, line, rank = result.iteration, result.line, result.rank
     if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
@@ -197,7 +197,7 @@ def _judge(
     nans: bool,
     lowest: bool,
 ) -> tuple[Trouble, ...]:
-    """The troubles of one line. `worst` of its losses: "", "nan", "inf"; `lowest`: the loss scale is 1."""
+    """The troubles of one line. `worst` is that of its losses: "", "nan" or "inf". `lowest`: the loss scale is 1."""
     found: list[Trouble] = []
     if worst == "inf" and not all_skipped:
         found.append(LOSS_INFINITE)
@@ -222,7 +222,7 @@ def is_loss(name: str) -> bool:
 
 
 def is_main_loss(name: str) -> bool:
-    """Whether a key is a loss that is trained for, not one of the auxiliary losses of a mixture of experts."""
+    """Whether a key is a main loss, not an auxiliary loss of a mixture of experts."""
     return "loss" in name and not any(word in name for word in AUXILIARY)
 
 

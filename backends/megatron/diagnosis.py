@@ -1,4 +1,4 @@
-"""What a log, taken by itself, says of its job: starting, running, finished, failed, hanging."""
+"""Tells from a log alone whether its job is starting, running, finished, failed or hanging."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 LogPhase: TypeAlias = Literal["unknown", "starting", "running", "finished", "stopped", "failed"]
 SURVIVED = frozenset({"rerun"})  # errors that a job may live through
-ECHOES = ENDINGS | {"peer-lost"}  # what follows from another error
-# Iteration lines after an error that show that the job goes on; ranks in step print one or two at most.
+ECHOES = ENDINGS | {"peer-lost"}  # errors that follow from another error
+# So many iteration lines after an error show that the job continues. Other ranks may still print one or two.
 LIVED_ON = 3
 NOTHING = "No line of training by Megatron-LM was found: it is the output of another program, or of a job that has not begun."
 ADVICE = "Iteration lines are printed by the last rank: this may be the log of another node."
@@ -24,7 +24,7 @@ ADVICE = "Iteration lines are printed by the last rank: this may be the log of a
 class Diagnosis:
     """`cause` is the first error of the newest attempt, which began at line `since`.
 
-    `hanging`: an error was printed and nothing that ends the job has followed it.
+    `hanging`: an error was printed, and no line after it ends the job.
     """
 
     phase: LogPhase
@@ -35,12 +35,12 @@ class Diagnosis:
 
 
 def diagnose(record: Record) -> Diagnosis:
-    """The state that the lines alone tell. Whether the process lives is for the run's state to say."""
+    """The state of the job as its log tells it. Only the run's own state knows whether the process lives."""
     since = record.attempt_line
     exits = [exit for exit in record.exits if exit.line >= since]
     errors = _fatal(record, since)
     if errors:
-        # That a rank failed says least, why the launcher ended the job little.
+        # Prefer an error that explains the failure to one that only reports that the launcher ended the job.
         cause = min(errors, key=lambda error: (error.kind in ECHOES) + (error.kind == "rank-failed"))
         ended = any(error.kind in ENDINGS for error in errors) or any(e.line >= cause.line for e in exits)
         alone = _alone(record, cause)
@@ -60,21 +60,21 @@ def diagnose(record: Record) -> Diagnosis:
 
 
 def _alone(record: Record, failed: Error) -> bool:
-    """Whether, for all that the log says, nobody was there whom a failed rank could leave waiting."""
+    """Whether the log shows a job of one rank, so that a failed rank leaves no other waiting."""
     if world := record.arguments.get("world_size"):
         return world == "1"
     return failed.first_rank is None and not any(m.name == "distributed" for m in record.milestones)
 
 
 def _fatal(record: Record, since: int) -> list[Error]:
-    """Errors of the newest attempt, unless it went on after them."""
+    """Errors of the newest attempt that it did not survive."""
     errors = [e for e in record.all_errors() if e.line >= since and e.kind not in SURVIVED]
     lived_on = record.iterations_since_error >= LIVED_ON and not record.pending
     return [e for e in errors if e.kind in ENDINGS] if lived_on else errors
 
 
 def _phase_of(exit: Exit) -> LogPhase | None:
-    """What a line about the end says of the job; None where it says nothing. A status of 0 is no proof of success."""
+    """The phase that a line about the end implies; None if it implies none. A status of 0 does not prove success."""
     reason = exit.reason
     if exit.status or exit.signal or "missing-checkpoint" in reason:
         return "failed"

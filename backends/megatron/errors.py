@@ -1,4 +1,4 @@
-"""Gathers errors: the tracebacks of many ranks become one error that names the first rank that failed."""
+"""Collects errors: the tracebacks of many ranks become one error that names the first rank that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHAINED = ("During handling of the above exception", "The above exception was th
 RANK_SAID = re.compile(
     r"\bprocess rank (\d{1,7})|\bRank (\d{1,7})[:,]|\bRank (\d{1,7})\]|^\[rank(\d{1,7})\]|invoked on rank (\d{1,7})|local_rank: \d+\) of .* rank (\d{1,7})"
 )
-# What launchers call the process that failed first: mpirun once, torchrun in the last of its blocks.
+# How launchers name the process that failed first: mpirun once, torchrun in the last of its blocks.
 FIRST_FAILED = re.compile(r"^\s*(?:Process name: \[.*[,@](\d{1,7})\]\s*$|rank\s+: (\d{1,7}) \(local_rank)")
 NOT_AN_ERROR = re.compile(
     r"Warning: |\bWARNING\b(?!.*nv files)|^\s*(?:warnings\.warn|# )|NCCL INFO |^  [A-Za-z_]\w* \.{2,} "
@@ -21,10 +21,10 @@ NOT_AN_ERROR = re.compile(
 ENDS_TRACEBACK = re.compile(
     r"(?:Error|Exception|Interrupt|Warning|Timeout|Exit|Expired|Iteration|Exhausted|Abort)$"
 )
-# What is an error although its logger calls it a warning.
+# Errors even if their logger calls them warnings.
 HEEDED = frozenset({"nan", "no-gpu", "out-of-memory", "rank-failed", "rerun"})
-VAGUE = frozenset({"exception", "nccl"})  # what a line just after the exception may explain better
-DETAIL_LINES = 4  # after an exception, that may belong to its message
+VAGUE = frozenset({"exception", "nccl"})  # kinds that a line just after the exception may explain better
+DETAIL_LINES = 4  # lines after an exception that may belong to its message
 KINDS_KEPT = 50  # different errors held back at once
 TRACEBACK_LINES = 400  # a traceback that never ends in an exception is given up after so many lines
 UNKNOWN = ("Python raised {name}.", "Read the traceback in the log, from its first line on.")
@@ -32,7 +32,7 @@ UNKNOWN = ("Python raised {name}.", "Read the traceback in the log, from its fir
 
 @dataclass(slots=True)
 class _Open:
-    """Tracebacks being read that cannot be told apart: those of one rank, or of all when lines name none."""
+    """Open tracebacks that cannot be told apart: those of one rank, or all of them if the lines name no rank."""
 
     count: int = 0
     source: str = ""  # the last indented line
@@ -48,7 +48,7 @@ class _Gathered:
 
 
 class ErrorCollector:
-    """Holds errors back until `flush`, so that later ranks with the same error are counted, not repeated."""
+    """Holds errors back until `flush`, so that further ranks with the same error are counted instead of repeated."""
 
     def __init__(self) -> None:
         self._open: dict[int | None, _Open] = {}
@@ -59,7 +59,7 @@ class ErrorCollector:
 
     @property
     def reading(self) -> bool:
-        """Whether a traceback is open, so that every line may belong to it."""
+        """Whether a traceback is open, to which any line may belong."""
         return bool(self._open)
 
     @property
@@ -68,14 +68,16 @@ class ErrorCollector:
         return bool(self._found)
 
     def read(self, text: str, line: int, rank: int | None, quiet: bool = False) -> bool:
-        """Take in one line; `quiet`: its logger calls it a warning, or less. Whether it had to do with an error."""
+        """Read one line; whether it belongs to an error. `quiet`: its logger calls it a warning, or less."""
         if openings := len(TRACEBACK.findall(text)):
-            if text.startswith("Original "):  # of a worker; the exception before only says that one failed
+            if text.startswith(
+                "Original "
+            ):  # a worker's traceback; the exception before only says that one failed
                 self._take_back(line, rank)
             traceback = self._open.setdefault(rank, _Open())
             traceback.count += openings if not traceback.chained else 0
             traceback.lines, traceback.chained = 0, False
-            if text.startswith("["):  # a printed list of lines: it is whole
+            if text.startswith("["):  # the whole traceback was printed as a list of lines
                 self._close(rank)
             return True
         traceback = self._open.get(rank)
@@ -99,11 +101,11 @@ class ErrorCollector:
             del self._open[rank]
             return False
         if text.startswith(CHAINED):
-            # The exception before is the cause and has been counted; what follows is the same failure.
+            # The exception before is the cause and has been counted. The next traceback is the same failure.
             traceback.chained = True
             traceback.count += 1
             return True
-        if text.startswith((" ", "│", "╰")) or not text.strip():  # rich draws a frame
+        if text.startswith((" ", "│", "╰")) or not text.strip():  # rich draws frames around tracebacks
             traceback.source = text.strip(" ^~") or traceback.source
             return True
         exception = EXCEPTION.match(text)
@@ -116,7 +118,7 @@ class ErrorCollector:
             )
         ):
             return False
-        # A bare `AssertionError`: its source line says what.
+        # Only the source line says what a bare `AssertionError` asserts.
         if text.rstrip(": ") == exception[0].rstrip(": "):
             text = f"{text.rstrip()} {traceback.source}"
         known = find_known(text, raised=True)
@@ -127,7 +129,7 @@ class ErrorCollector:
         return True
 
     def _told(self, known: KnownError, text: str, line: int, rank: int | None) -> bool:
-        """Whether the exception just before, to whose message `text` belongs, said it; one that was vague is taken back."""
+        """Whether `text` belongs to the message of the exception just before it and adds nothing. A vague exception is taken back."""
         kind, at = self._raised.get(rank, ("", 0))
         if known.kind in ENDINGS or not text[:1].isalpha() or line - at > DETAIL_LINES:
             return False
@@ -137,7 +139,7 @@ class ErrorCollector:
         return False
 
     def _take_back(self, line: int, rank: int | None) -> None:
-        """The exception just before `line`, if there is one and it said little, is forgotten: the line says more."""
+        """Forget the exception just before `line` if it was vague, because the line says more."""
         kind, at = self._raised.get(rank, ("", line))
         vague = self._found.get(kind)
         if vague is None or vague.error.kind not in VAGUE or line - at > DETAIL_LINES:
@@ -183,18 +185,18 @@ class ErrorCollector:
         gathered.ranks.add(rank)
 
     def _first_to_fail(self, rank: int) -> None:
-        """The launcher names the process that failed first: tracebacks without a prefix are its own."""
+        """The launcher names the process that failed first. Tracebacks without a prefix are attributed to it."""
         for gathered in self._found.values():
             if not gathered.ranks and gathered.error.rank is None:
                 gathered.error = replace(gathered.error, first_rank=rank)
 
     def pending(self) -> list[Error]:
-        """What is held back, in the order of the lines."""
+        """The errors held back, in the order of their lines."""
         found = [replace(g.error, ranks=len(g.ranks) or g.unnamed) for g in self._found.values()]
         return sorted(found, key=lambda error: error.line)
 
     def flush(self) -> list[Error]:
-        """What was held back; what comes later is another failure."""
+        """Return the errors held back and forget them: later errors are another failure."""
         found = self.pending()
         self._found.clear()
         self._open.clear()

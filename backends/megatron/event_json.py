@@ -1,4 +1,4 @@
-"""Events as the JSON objects of `mdk-tui parse --json`, one a line."""
+"""Writes events as the JSON objects of `mdk-tui parse --json`, one object a line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def json_lines(events: Iterable[Event]) -> list[bytes]:
 
 
 def gathered(events: Iterable[Event]) -> Iterator[Event]:
-    """The same, but with all timers of one form and one rank as one event."""
+    """The same events, with all timers of one form and one rank joined into one event."""
     forms: dict[tuple[int | None, bytes], tuple[list[int], list[bytes]]] = {}
     for event in events:
         if not (isinstance(event, Timers) and isinstance(event.values, TimerTexts)):
@@ -58,7 +58,7 @@ def gathered(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def unroll(event: Event) -> Iterator[dict[str, Any]]:
-    """The objects of one event: one a line of the log for batches, else one."""
+    """The objects of one event: one for each line of a batch or entry of timers, else one."""
     if isinstance(event, IterationBatch):
         for i, line in enumerate(event.lines):
             yield {
@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
     return json_value(value) if isinstance(value, (int, float, str)) else value
 
 
-# The rows of one table are made by one format string, whose arguments are the columns that differ between the rows.
+# One format string makes all rows of a table. Its arguments are the columns whose values differ.
 
 
 def _batch(batch: IterationBatch) -> list[bytes]:
@@ -120,7 +120,7 @@ def _batch(batch: IterationBatch) -> list[bytes]:
 
 
 def _timers(event: Timers) -> list[bytes]:
-    """Nothing where the timers cannot be read as one table."""
+    """Empty if the timers cannot be read as one table."""
     table = event.values.table() if isinstance(event.values, TimerTexts) else None
     if table is None:
         return []
@@ -136,7 +136,7 @@ def _timers(event: Timers) -> list[bytes]:
 
 
 def _field(name: str, column: Sequence[Value | None], arguments: list[Sequence[bytes]]) -> bytes:
-    """The part of the format string for one key. What differs between the rows is added to its `arguments`."""
+    """The part of the format string for one key. A column whose values differ is added to `arguments`."""
     value, texts = _texts(column)
     if texts is not None:
         arguments.append(texts)
@@ -148,7 +148,7 @@ def _key(name: str) -> bytes:
 
 
 def _texts(column: Sequence[Value | None]) -> tuple[bytes, list[bytes] | None]:
-    """What stands in a format string for a value of `column`, and its arguments, unless all values are one."""
+    """The part of a format string for a value of `column`, and the texts of the values; None if all values are equal."""
     if isinstance(column, PrintedNumbers):
         return b"%b", column.texts
     if isinstance(column, IsoTimes):

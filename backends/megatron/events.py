@@ -1,7 +1,7 @@
-"""What a log says, as typed values. `parse --json` prints these one object a line (see `event_json`).
+"""The contents of a log as typed values. `parse --json` prints them as one object a line (see `event_json`).
 
-A million iterations are not a million objects: consecutive iteration lines with the same keys are one
-`IterationBatch` of columns. Every other event is one small object.
+Consecutive iteration lines with the same keys are one `IterationBatch` of columns, so that a million iterations are not
+a million objects. Every other event is one small object.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class IterationBatch:
     """Iteration lines with the same keys, in the order of the log. All sequences have the same length.
 
     `columns` maps the name as printed ("lm loss", "elapsed time per iteration (ms)"; "(s)" became "(ms)") to numbers:
-    `PrintedNumbers`, an array, a `range` for what is linear, or a list where some value is no number.
+    `PrintedNumbers`, an array, a `range` if the values rise evenly, or a list if some value is no number.
     NaN and infinities are floats here.
     """
 
     lines: Sequence[int]
     ranks: Sequence[int | None]
-    times: Sequence[str | None]  # ISO, local time of the rank that printed
+    times: Sequence[str | None]  # ISO, local time of the rank that printed the line
     iterations: Sequence[int]
     train_iters: Sequence[int]
     columns: Mapping[str, Sequence[Value]]
@@ -83,9 +83,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """Timers, as some versions print them after every iteration line: one mapping for each time they were printed.
+    """Timers. Some versions print them after every iteration line, so one event holds many: a mapping for each time.
 
-    It maps a name to (minimum, maximum) over the ranks, ms. `lines` are where each begins.
+    A mapping goes from a name to (minimum, maximum) over the ranks, in ms. `lines` are the first line of each.
     """
 
     lines: Sequence[int]
@@ -117,7 +117,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Something that ended, or will end, the job. Tracebacks of many ranks are one error, of the first rank that failed."""
+    """Something that ended or will end the job. The tracebacks of many ranks are one error of the first rank that failed."""
 
     line: int
     rank: int | None
@@ -125,13 +125,13 @@ class Error:
     message: str  # the raw line, cleaned
     explanation: str
     remedy: str
-    ranks: int = 1  # how many said so
+    ranks: int = 1  # how many ranks reported it
     first_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something to look at while the job goes on."""
+    """Something that needs a look while the job continues."""
 
     line: int
     rank: int | None
@@ -144,7 +144,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the job said it ended. `status` or `signal` where the line says so."""
+    """A line that says how the job ended. `status` or `signal` are set if the line names them."""
 
     line: int
     rank: int | None
@@ -170,9 +170,9 @@ Event: TypeAlias = (
 
 @dataclass(slots=True)
 class LogLine:
-    """One line for the eye: cleaned, prefix taken off, clipped. Repeats of it are counted, not kept."""
+    """One line for display: cleaned, without its prefix, clipped. Its repeats are counted, not kept."""
 
-    number: int  # of its first appearance
+    number: int  # line number of its first occurrence
     rank: int | None
     level: Literal["debug", "info", "warning", "error"]
     text: str

@@ -1,4 +1,4 @@
-"""Lines for the eye: cleaned, and every repeat folded into the line that it repeats, with a counter."""
+"""Makes display lines: cleaned, with every repeat counted in the line that it repeats."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 
 REMEMBERED = 1000  # different texts whose repeats are recognised
-BURST = 4000  # new lines shown of one chunk after some quiet
-MOST = 200  # and while a flood lasts: the newest
+BURST = 4000  # new lines of one chunk that are shown after a pause
+MOST = 200  # new lines of one chunk that are shown during a flood: the newest
 CLIP = 2000  # characters
 RANKS_KEPT = 64
 
@@ -29,7 +29,7 @@ DEBUG = re.compile(r"DEBUG:|^DEBUG\b")
 
 
 class DisplayText(NamedTuple):
-    """What is shown of one raw line: without its prefixes. Empty: nothing."""
+    """The display text of one raw line, without its prefixes. Empty if nothing is to be shown."""
 
     text: str
     rank: int | None
@@ -39,8 +39,8 @@ class DisplayText(NamedTuple):
 class Folder:
     """Turns chunks of a log into display lines.
 
-    `lines` numbers them, `folded` counts repeats, `hidden` what a flood left out of sight (the log has it): of each chunk
-    more than `burst` new lines after some quiet.
+    `lines` counts the lines read, `folded` the repeats, `hidden` the lines that a flood left out: after a pause at most
+    `burst` new lines of a chunk are shown, fewer while the flood lasts.
     """
 
     def __init__(self, first_line: int = 1, *, burst: int = BURST) -> None:
@@ -68,14 +68,14 @@ class Folder:
         return [LogLine(self._unfinished, read.rank, read.level, read.text[:CLIP])]
 
     def finish(self) -> list[LogLine]:
-        """The last line, where it has no newline. The next byte begins a new line."""
+        """The last line, if it has no newline. The next byte begins a new line."""
         return self._block(self._splitter.finish())
 
     def _block(self, block: bytes) -> list[LogLine]:
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        numbers: dict[bytes, int] = {}  # of the first appearance; in that order
+        numbers: dict[bytes, int] = {}  # raw line → number of its first occurrence, in that order
         for number, raw in enumerate(lines, self.lines + 1):
             numbers.setdefault(raw, number)
         self.lines += len(lines)
@@ -86,7 +86,7 @@ class Folder:
         for place, (raw, number) in enumerate(numbers.items()):
             read = self._read.get(raw)
             if read is None and place < excess and counts[raw] == 1:
-                self.hidden += 1  # of a flood: not even looked at
+                self.hidden += 1  # part of a flood
                 continue
             read = _keep(self._read, raw, read or read_text(raw), 4 * REMEMBERED)
             if read.text:
@@ -116,7 +116,7 @@ class Folder:
             line.ranks.add(read.rank)
 
     def _show(self, fresh: list[tuple[LogLine, str]], changed: dict[int, LogLine]) -> None:
-        """Add the newest of `fresh` to `changed`; forget the others, so that a repeat of theirs is shown."""
+        """Add the newest of `fresh` to `changed`. Forget the others, so that their repeats are shown."""
         hidden, shown = fresh[: -self._credit], fresh[-self._credit :]
         self._credit = min(self._burst, self._credit - len(shown) + MOST)
         self.hidden += len(hidden)
@@ -128,7 +128,7 @@ class Folder:
 
 
 def _keep(kept: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> Kept:
-    """Make `value` the newest of at most `most`."""
+    """Put `value` at the end of `kept`, which holds at most `most` values."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > most:
@@ -149,7 +149,7 @@ def may_hold_level(block: bytes, level: str) -> bool:
 
 
 def level_of(text: str) -> Level:
-    """The level of a line, by its words; the launcher's and logger's prefix included."""
+    """The level of a whole line, its prefixes included, by its words."""
     if any(word in text for word in ERROR_WORDS) and ERROR.search(text):
         return "error"
     if WARNING.search(text):

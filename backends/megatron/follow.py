@@ -1,7 +1,7 @@
-"""Following a log: its bytes become a record, and display lines, as they come.
+"""Follows a log: turns its bytes into a record and display lines as they arrive.
 
-A `Follower` lives in a thread of its own. Of a long file it reads the tail first, so that the newest values are there at
-once. Beside that it reads the whole from the start; when this has caught up, the record of the whole takes over.
+A `Follower` runs in a thread of its own. It reads the tail of a long file first, so that the newest values are there at
+once. At the same time it reads the file from the start; when that has caught up, its record replaces the first one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backends.megatron.sources import CHUNK, BytesSource, FileSource, LogSource,
 __all__ = ["BytesSource", "FileSource", "Follower", "LogSource", "PipeSource", "Update"]
 
 TAIL = CHUNK  # bytes of a long file that are read first
-STEP = 2**19  # bytes of the history at a time: the parser holds Python's lock for about 10 ms then
+STEP = 2**19  # bytes of the history in one step; the parser holds Python's lock for about 10 ms
 SETTLE = 1.0  # s of silence after which held-back errors and an unfinished line are shown
 CUT = "The log was truncated or replaced; what was read before is kept."
 
@@ -29,9 +29,9 @@ CUT = "The log was truncated or replaced; what was read before is kept."
 class Update:
     """What changed.
 
-    `lines`: at most 200 display lines, new or with another count. `reset`: they take the place of all lines before (their
-    numbers are known now). `record`: the one to read from now on. `caught_up`: nothing is left to read. `ended`: the log
-    has ended. `note`: news for the reader, as a sentence. `before`: lines of the files whose place this one took.
+    `lines`: at most 200 display lines, new or with a new count. `reset`: they replace all lines shown before, because their
+    numbers are known now. `record`: the one to read from now on. `caught_up`: nothing is left to read. `ended`: the log
+    has ended. `note`: a sentence for the user. `before`: how many lines the files had that this file replaced.
     """
 
     lines: tuple[LogLine, ...]
@@ -48,20 +48,20 @@ class Reading:
 
     def __init__(self, first_line: int = 1) -> None:
         self.record = Record()
-        self.before = 0  # lines until the log was last cut
+        self.before = 0  # lines read before the log was last truncated or replaced
         self.folder = Folder(first_line)
         self.parser = Parser()
 
     def feed(self, data: bytes) -> None:
-        """Values into the record. The display lines of the same bytes come from `folder`."""
+        """Put the values of `data` into the record. `folder` makes the display lines of the same bytes."""
         events = self.parser.feed(data)
         with self.record.lock:
             self.record.apply(events)
 
     def settle(self) -> tuple[bool, list[LogLine]]:
-        """The log pauses: show errors that are held back for more ranks to report, and a last line without a newline.
+        """The log pauses: show errors that are held back, and a last line without a newline.
 
-        Returns whether the record changed, and display lines.
+        Returns whether the record changed, and the display lines.
         """
         events = self.parser.settle()
         pending = self.parser.pending_errors()
@@ -73,7 +73,7 @@ class Reading:
         return changed, self.folder.settle()
 
     def begin_anew(self) -> list[LogLine]:
-        """The log was cut: what comes is another attempt. Returns the last line of before, if it had no newline."""
+        """The log was truncated or replaced: another attempt begins. Returns the last line before it, if it had no newline."""
         lines = self.finish()
         self.before = seen = self.parser.lines
         with self.record.lock:
@@ -101,7 +101,7 @@ class History:
         self._position = 0
 
     def advance(self, until: int) -> bool:
-        """Read one step, at most to byte `until`; whether there is more to read before it. EOFError: the file was cut."""
+        """Read one step, at most up to byte `until`; whether more is left before it. Raises EOFError if the file was truncated."""
         before_tail = self._position < self._tail
         stop = min(until, self._tail) if before_tail else until
         data = os.pread(self._descriptor, min(STEP, stop - self._position), self._position)
@@ -120,7 +120,7 @@ class History:
 
 
 class Follower:
-    """Reads one source to its end, or until closed, and fills records. Iterate `updates` in a thread of its own."""
+    """Reads one source until it ends or is closed, and fills records. Iterate `updates` in a thread of its own."""
 
     def __init__(self, source: LogSource) -> None:
         self._source = source
@@ -133,7 +133,7 @@ class Follower:
 
     @property
     def record(self) -> Record:
-        """The record to read now; another one when the history of a long log has caught up."""
+        """The record to read now. It is replaced when the history of a long log has caught up."""
         return self._reading.record
 
     def close(self) -> None:
@@ -169,13 +169,13 @@ class Follower:
             lines = self._reading.begin_anew()
         self._reading.feed(data)
         if self._history and not self._reading.folder.lines:
-            # The newest values of a long log do not wait for its lines.
+            # Show the newest values of a long log before its lines are ready.
             yield Update((), self.record, caught_up=False)
         lines += self._reading.folder.feed(data)
         yield from self._update(lines, caught_up=len(data) < CHUNK and not self._history, note=note)
 
     def _quiet(self) -> Iterator[Update]:
-        """Nothing came: once, show what is held back, or say why nothing comes."""
+        """No data arrived: show once what is held back, and say why nothing can be read."""
         trouble, changed, lines = self._source.trouble, False, list[LogLine]()
         if not self._silent and self._history is None:
             self._silent = True
@@ -185,7 +185,7 @@ class Follower:
         self._trouble = trouble
 
     def _backfill(self) -> Iterator[Update]:
-        """Read a step of the history; when it has caught up, its record takes over."""
+        """Read a step of the history. When it has caught up, its record replaces the present one."""
         if self._history is None or not isinstance(self._source, FileSource):
             return
         if self._source.cut != self._cut:
@@ -216,7 +216,7 @@ class Follower:
         note: str | None = None,
         reset: bool = False,
     ) -> Iterator[Update]:
-        """One update, or several of at most `MOST` lines; only the last is `caught_up` and `ended`, only the first resets."""
+        """Updates of at most `MOST` lines each. Only the last may be `caught_up` and `ended`, only the first resets."""
         starts = range(0, max(1, len(lines)), MOST)
         for start in starts:
             last = start == starts[-1]

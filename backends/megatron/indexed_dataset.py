@@ -1,4 +1,4 @@
-"""What a preprocessed data set holds, from the header of its .idx and three more reads.
+"""Describes a preprocessed data set from the header of its .idx and three more reads.
 
 Format: megatron/core/datasets/indexed_dataset.py, the same from v1.0 to main (little endian):
 9 bytes magic, u64 version, u8 dtype code, u64 N sequences, u64 D entries of the document index (documents + 1),
@@ -30,7 +30,7 @@ AGAIN = "Run the preprocessing again."
 
 @dataclass(frozen=True, slots=True)
 class IndexedDataset:
-    """A .bin and its .idx. Numbers are None where the files cannot say; `reason` is None when the set is complete."""
+    """A .bin and its .idx. Numbers are None if the files do not tell them. `reason` is None if the set is complete."""
 
     prefix: str
     documents: int | None
@@ -46,7 +46,7 @@ class IndexedDataset:
 
 
 def find_prefix(given: Path) -> Path:
-    """The prefix meant by `given`: itself, or without a `.bin`/`.idx` that was typed along, or with `_text_document`."""
+    """The prefix meant by `given`: as it is, without a typed `.bin` or `.idx`, or with `_text_document` added."""
     prefix = given.with_suffix("") if given.suffix in (".bin", ".idx") else given
     if not _beside(prefix, ".idx").exists() and not _beside(prefix, ".bin").exists():
         default_key = prefix.with_name(prefix.name + "_text_document")
@@ -56,7 +56,7 @@ def find_prefix(given: Path) -> Path:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """Describe the data set at `prefix` (the value of `--data-path`, without suffix). Never raises for what the files hold."""
+    """Describe the data set at `prefix`, the value of `--data-path` without suffix. No file content raises an error."""
     index, data = _beside(prefix, ".idx"), _beside(prefix, ".bin")
     size = data.stat().st_size if data.is_file() else None
     if not index.is_file():
@@ -96,7 +96,7 @@ def _read(prefix: Path, file: BinaryIO, index_size: int, size: int | None) -> In
 def _incomplete(
     file: BinaryIO, index_size: int, size: int | None, sequences: int, entries: int, width: int
 ) -> str | None:
-    """Why the pair of files is not whole, or None."""
+    """Why the pair of files is incomplete, or None."""
     expected = HEADER.size + 12 * sequences + 8 * entries
     if index_size not in (expected, expected + sequences):
         return f"The .idx has {index_size:,} bytes where its header announces {expected:,}. {AGAIN}"

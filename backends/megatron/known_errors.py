@@ -1,7 +1,8 @@
-"""Errors that Megatron-LM, PyTorch, NCCL, Open MPI and Singularity print: what they mean and what to do.
+"""Known errors of Megatron-LM, PyTorch, NCCL, launchers and schedulers: what they mean and what to do.
 
-One row an error. Its phrases are in lower case and looked for anywhere in the lower-cased line; `*` stands for anything.
-They hold no digits: lines that differ in their numbers only are recognised alike. The first row that fits names the error.
+Each row is one error. Its phrases are in lower case and may occur anywhere in the lower-cased line; `*` stands for any
+text. They contain no digits, because lines that differ in numbers only must be recognised alike. The first row that fits
+names the error.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class KnownError:
     kind: str
-    phrases: tuple[tuple[str, ...], ...]  # of each phrase the pieces between its stars
+    phrases: tuple[tuple[str, ...], ...]  # each phrase as the pieces between its stars
     explanation: str
     remedy: str
-    raised: bool = False  # told only as the exception of a traceback: elsewhere programs say so and go on
+    raised: bool = False  # an error only as the exception of a traceback: programs also print it and continue
 
 
 def _row(kind: str, phrases: list[str], explanation: str, remedy: str, raised: bool = False) -> KnownError:
@@ -38,18 +39,18 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
          "Run with NCCL_DEBUG=INFO; check the size of /dev/shm, NCCL_SOCKET_IFNAME and InfiniBand."),
     _row("hccl", ["hccl function error", "hccl error in", "dist call hccl api failed", "ops function error: hccl", "getting socket times out"], "Ranks on NPUs lost each other (HCCL).",
          "Look for the first other error; for a slow start raise HCCL_CONNECT_TIMEOUT, for slow steps HCCL_EXEC_TIMEOUT."),
-    _row("address-in-use", ["address already in use", "eaddrinuse"], "The port is taken by another run or a left-over of one.", "Choose another MASTER_PORT, or end the other process."),
-    _row("no-master-address", ["environment variable * expected, but not set"], "The ranks were not told where to meet.",
-         "Export MASTER_ADDR and MASTER_PORT; with mpirun pass them on with -x."),
+    _row("address-in-use", ["address already in use", "eaddrinuse"], "The port is taken by another run, or by a process left over from one.", "Choose another MASTER_PORT, or end the other process."),
+    _row("no-master-address", ["environment variable * expected, but not set"], "The ranks do not know the address of rank 0.",
+         "Export MASTER_ADDR and MASTER_PORT; pass them on with -x if mpirun starts the ranks."),
     _row("rank-0-unreachable", ["client socket has timed out", "the client socket has failed to connect", "rendezvousconnectionerror", "cannot be retrieved (gai error"],
          "Rank 0 cannot be reached.", "MASTER_ADDR must be the first host's name (not localhost on several nodes); check the firewall."),
-    _row("rank-missing", ["clients joined", "rendezvoustimeouterror", "rendezvousclosederror"], "Not all ranks or nodes came to the meeting in time.",
+    _row("rank-missing", ["clients joined", "rendezvoustimeouterror", "rendezvousclosederror"], "Not all ranks or nodes joined the rendezvous in time.",
          "Start the job on every node with the same MASTER_ADDR, MASTER_PORT and number of nodes; mdk-tui probe names a node that does not answer."),
     _row("not-enough-slots", ["there are not enough slots available"], "mpirun was asked for more ranks than there are slots.", "Give slots=8 a host in the hostfile, or lower --np."),
     _row("local-rank", ["expected local-rank to be the same as rank % device-count"], "Ranks are not numbered node by node.", "Map ranks by slot, with the same GPUs visible on each node."),
     _row("invalid-device", ["invalid device ordinal"], "There are more ranks than visible GPUs.", "Start as many ranks as GPUs; check CUDA_VISIBLE_DEVICES and singularity's --nv."),
     _row("no-gpu", ["megatron requires cuda", "no cuda gpus are available", "found no nvidia driver", "could not find any nv files on this host", "driver on your system is too old", "cuda driver version is insufficient", "no hip gpus are available", "not compiled with cuda enabled"], "The ranks see no GPU.", "Use `singularity exec --nv`; check the driver with nvidia-smi."),
-    _row("gpu-busy", ["devices are busy or unavailable"], "Another process holds the GPU for itself.", "nvidia-smi shows which; end what is left of other runs, or set the GPU's compute mode to default."),
+    _row("gpu-busy", ["devices are busy or unavailable"], "Another process uses the GPU exclusively.", "nvidia-smi shows which one. End processes left over from other runs, or set the GPU's compute mode to default."),
     _row("no-data", ["one or both of the .idx and .bin files cannot be found at the path prefix", "filenotfounderror*.idx", "filenotfounderror*.bin'", "dataset does not exist: "], "The data set is not where --data-path points.",
          "Give the prefix without suffix, such as ./arxiv_text_document."),
     _row("bad-index", ["bad header, cannot read: ", "bad version, cannot read"], "The .idx is no Megatron index.", "Run the preprocessing again."),
@@ -82,15 +83,15 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
          "Apply the server fix (mdk-tui setup patches) and restart the server."),
     _row("no-save-interval", ["unsupported operand type(s) for %: 'int' and 'nonetype'"], "--save was given without --save-interval: the last checkpoint is lost.", "Give --save-interval."),
     _row("bus-error", ["bus error"], "A rank died of a bus error: /dev/shm is too small, or a file system failed under mmap.", "Enlarge /dev/shm."),
-    _row("shared-memory", ["error while creating shared memory segment", "call to posix_fallocate failed", "unable to open shared memory object"], "/dev/shm is too small, or full.",
-         "Enlarge it (docker: --ipc=host or --shm-size), or remove what other runs left there."),
+    _row("shared-memory", ["error while creating shared memory segment", "call to posix_fallocate failed", "unable to open shared memory object"], "/dev/shm is too small or full.",
+         "Enlarge it (docker: --ipc=host or --shm-size), or remove files that other runs left there."),
     _row("host-out-of-memory", ["oom_kill event", "oom-kill event", "srun: error: * task*: out of memory", "out of memory: killed process", "oomkilled", "killed due to memory pressure", "the node was low on resource: memory", "term_memlimit", "worker (pid *) is killed by signal: killed"], "The memory of the node (not of a GPU) is full, so the kernel ended a rank.", "Lower --num-workers, or ask the scheduler for more memory (Slurm: --mem)."),
     _row("data-loader", ["dataloader worker (pid(s) *) exited unexpectedly"], "A process that loads data died.", "Look for its own error above; if it was killed, the node's memory or /dev/shm is full: lower --num-workers."),
     _row("interrupted", ["keyboardinterrupt", "signalexception: process * got signal"], "The job was ended from outside (Ctrl-C, SIGTERM).", "Resume it from its last checkpoint."),
     _row("segmentation-fault", ["segmentation fault"], "A rank read memory that is not its own: a fault of a library or its versions.", "Compare the versions of driver, CUDA and PyTorch; run again with PYTHONFAULTHANDLER=1."),
     _row("gpu-kernel", ["an illegal memory access was encountered", "unspecified launch failure", "misaligned address", "cublas error", "cublas_status_", "cudnn_status_", "cudnn error", "memory access fault by gpu", "fail to call hipmodulelaunchkernel", "call acl api failed", "aborting with error : hsa_status_error"],
          "A program on a GPU failed.", "Run again with CUDA_LAUNCH_BLOCKING=1 to see which one; when it is always the same node or GPU, take that out."),
-    _row("checkpoint-not-empty", ["checkpoint destination directory * is not empty"], "A left-over of a crashed save is in the way.", "Move that iteration's folder away."),
+    _row("checkpoint-not-empty", ["checkpoint destination directory * is not empty"], "The folder of that iteration holds files of a crashed save.", "Move the folder away."),
     _row("bad-tracker", ["error: invalid metadata file", "error parsing metadata file"], "The tracker file is damaged.", "Write the iteration of a whole checkpoint into latest_checkpointed_iteration.txt."),
     _row("checkpoint-unreadable", ["could not load the checkpoint", "unable to load optimizer from checkpoint", "unable to load rng state from checkpoint", "is not a distributed checkpoint", "failed reading zip archive", "checkpointingexception: checkpoint directory"], "The checkpoint could not be read.",
          "mdk-tui checkpoints DIR says what is whole; resume from an earlier one."),
@@ -109,8 +110,8 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     _row("mpi-abort", ["mpi_abort was invoked on rank"], "A rank called MPI_ABORT.", "See that rank's lines."),
     _row("rank-failed", ["detected that one or more processes exited with non-zero status", "primary job * terminated normally, but", "childfailederror", "received * death signal", "failed (exitcode:", "exits with return code ="],
          "A rank failed, so the launcher ended the job.", "See the first traceback above."),
-    _row("arguments", ["error: unrecognized arguments", ": error: argument -", "error: the following arguments are required"], "The script does not know an argument, or its value.",
-         "Options differ between versions of Megatron-LM: compare with the script's --help."),
+    _row("arguments", ["error: unrecognized arguments", ": error: argument -", "error: the following arguments are required"], "The script does not know an argument or its value.",
+         "Options differ between versions of Megatron-LM: compare them with the script's --help."),
     _row("peer-lost", ["connection refused", "connection closed by peer", "connection reset by peer", "brokenpipeerror"], "Another rank, or a server, went away.", "Look for the first other error, in the logs of other nodes too.", raised=True),
     _row("binary-mismatch", ["undefined symbol", "version `glibc", "cannot open shared object file", "no kernel image is available", "invalid device function"], "A compiled package does not fit this PyTorch, CUDA or system.",
          "Install it again, built for the PyTorch in use (flash-attn, Transformer Engine, apex).", raised=True),
@@ -121,7 +122,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
          "Check that it is mounted and healthy on every node; resume from the last checkpoint.", raised=True),
     _row("open-files", ["too many open files"], "A process has too many files open.", "Raise the limit (ulimit -n), or lower --num-workers.", raised=True),
 )  # fmt: skip
-# What a launcher, or Python for its user, says when it ends the job.
+# Errors with which a launcher or the user ends the job.
 ENDINGS = frozenset(
     {
         "rank-failed",
@@ -143,7 +144,7 @@ TRACEBACK = re.compile(r"Traceback \(most recent call last\)|\bray::[\w.]+\(\) \
 
 
 def find_known(line: str, raised: bool = False) -> KnownError | None:
-    """The first row that fits `line`. `raised`: it is the exception of a traceback."""
+    """The first row that fits `line`. `raised`: the line is the exception of a traceback."""
     lower = line.lower()
     for first, rest, row in _PHRASES:
         at = lower.find(first)

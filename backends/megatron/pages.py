@@ -1,8 +1,7 @@
-"""The whole of a log's file by pages: where each line is, what a page shows, where a text stands. In memory are some
-numbers a page (16 bytes of memory for 256 KiB of log), however long the log.
+"""Reads any part of a log's file by pages: where each line is, the display lines of a page, where a text occurs.
 
-What is read here is read when it is asked for, and in threads: every loop is a generator that yields after each page how
-far it has come, so that it can be shown, and left.
+Memory holds two numbers a page (16 bytes for 256 KiB of log), however long the log is. Pages are read in threads when they
+are asked for. Every loop is a generator that yields its progress after each page, so that it can be shown and cancelled.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which lines are wanted. `may_hold`: whether a page's bytes may hold one; looking at each line costs 1,000 times as much."""
+    """Which lines are wanted. `may_hold`: whether the bytes of a page may contain one; testing each line is 1,000 times slower."""
 
     passes: Passes
     may_hold: MayHold = anything
 
     def holding(self, text: str) -> Wanted:
-        """Those of them that hold `text`, upper or lower case."""
+        """Those wanted lines that contain `text`, in upper or lower case."""
         wanted, needle = text.casefold(), Needle(text)
         return Wanted(
             lambda line: wanted in line.text.casefold() and self.passes(line),
@@ -55,7 +54,7 @@ class Wanted:
 
 
 class Needle:
-    """A text that is looked for in raw bytes, upper or lower case."""
+    """A text to search for in raw bytes, in upper or lower case."""
 
     def __init__(self, text: str) -> None:
         self._ascii = text.isascii()
@@ -68,7 +67,7 @@ class Needle:
         return self._bytes in self._folded(block)
 
     def lines(self, block: bytes) -> int:
-        """How many lines of `block` hold it."""
+        """How many lines of `block` contain it."""
         folded, count, at = self._folded(block), 0, -1
         while (at := folded.find(self._bytes, at + 1)) >= 0:
             count += 1
@@ -79,10 +78,10 @@ class Needle:
 
 
 class LogPages:
-    """A log's file as it is now; `before` lines came before its first (of files that it took the place of).
+    """The pages of a log's file as it is now. `before` lines were in files that this file replaced.
 
-    The file stays open, so that it can be read on when another takes its place, until nobody holds the pages.
-    Methods may be called from several threads. They raise OSError, and EOFError when the file was cut.
+    The file stays open until the pages are released, so that it can still be read after another file has replaced it.
+    Methods may be called from several threads. They raise OSError, and EOFError if the file was truncated.
     """
 
     def __init__(self, path: Path, before: int = 0) -> None:
@@ -91,7 +90,7 @@ class LogPages:
         weakref.finalize(self, os.close, self._descriptor)
         self._starts = array("q", [0])  # byte at which each page begins; and where the next will
         self._lines = array("q", [before])  # lines before it
-        self._grows = False  # whether the last page may have more lines by now
+        self._grows = False  # whether the last page may have gained lines
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -104,13 +103,13 @@ class LogPages:
         return self._lines[-1]
 
     def index(self, until: int | None = None) -> Iterator[float]:
-        """Find all pages up to the present end, or up to line `until`; yields the part (0 to 1) of the file that is done."""
+        """Find all pages up to the present end, or up to line `until`; yields the fraction of the file that is done."""
         size = os.fstat(self._descriptor).st_size
         while (until is None or self.total < until) and self._add_page(size):
             yield self._starts[-1] / max(size, 1)
 
     def place_of(self, number: int) -> int:
-        """The page with line `number`; the nearest where there is none."""
+        """The page with line `number`, or the nearest page."""
         return min(max(bisect_left(self._lines, number) - 1, 0), max(len(self) - 1, 0))
 
     def read(self, place: int, wanted: Wanted) -> Page:
@@ -119,7 +118,7 @@ class LogPages:
         return Page(place, tuple(filter(wanted.passes, lines)))
 
     def onward(self, place: int, step: int, wanted: Wanted, enough: int) -> Iterator[Page]:
-        """Pages from `place` on, downward (1) or upward (-1), until `enough` lines have come; each as it was read."""
+        """Pages from `place` on, downward (1) or upward (-1), until they have `enough` lines; yields each after it is read."""
         count, size = 0, os.fstat(self._descriptor).st_size
         while count < enough and place >= 0 and (place < len(self) or self._add_page(size)):
             page = self.read(place, wanted)
@@ -128,9 +127,9 @@ class LogPages:
             place += step
 
     def seek(self, number: int, step: int, wanted: Wanted) -> Iterator[Page]:
-        """Pages after (step 1) or before (-1) line `number`, going round, until one has a wanted line.
+        """Pages after (step 1) or before (-1) line `number`, wrapping around, until one has a wanted line.
 
-        Its first line (step 1) or last is then the nearest. What is yielded before has none.
+        The first (step 1) or last line of that page is the nearest. The pages yielded before it have none.
         """
         own = self.place_of(number)
         for place in [(own + step * i) % len(self) for i in range(len(self))]:
@@ -144,7 +143,7 @@ class LogPages:
             yield self.read(own, wanted)
 
     def count(self, needle: Needle, start: int) -> Iterator[tuple[int, int]]:
-        """(place, lines that hold `needle`) of each page from `start` on."""
+        """(place, number of lines with `needle`) of each page from `start` on."""
         for place in range(start, len(self)):
             yield place, needle.lines(self._block(place))
 
@@ -157,9 +156,9 @@ class LogPages:
         return block if block.endswith(b"\n") else block + b"\n"  # of one line that is longer than a page
 
     def _add_page(self, size: int) -> bool:
-        """Find the end of one more page, or of the last once more; whether there was more to find before byte `size`."""
+        """Find the end of one more page, or again that of the last; whether there was more before byte `size`."""
         with self._lock:
-            if size <= self._starts[-1]:  # less: another thread has come further, or the file was cut
+            if size <= self._starts[-1]:  # smaller: another thread is ahead, or the file was truncated
                 if os.fstat(self._descriptor).st_size < self._starts[-1]:
                     raise EOFError
                 return False

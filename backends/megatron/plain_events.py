@@ -1,4 +1,4 @@
-"""Events of single lines other than iteration lines: milestones, checkpoints, validation, memory, exits, …
+"""Reads single lines other than iteration lines: milestones, checkpoints, validation, memory, exits, …
 
 Each rule is a pattern and a function from its match to an event; the first rule that fits a line wins. Formats:
 megatron/training/{training,checkpointing,initialize,utils}.py of v1.0 … main.
@@ -32,7 +32,7 @@ Match: TypeAlias = "re.Match[str]"
 Make: TypeAlias = Callable[[Match, int, "int | None"], Event]
 GIB = 1024.0  # MiB
 ITERATION = re.compile(r"iteration (\d{1,18})\b")
-PANEL = re.compile(r"\[([^\]]+)\] *$")  # one of several validation sets in some forks
+PANEL = re.compile(r"\[([^\]]+)\] *$")  # the name of a validation set in some forks
 # Megatron-Bridge: `mem-max-allocated-gigabytes: 194.41`
 BRIDGE_NAME = re.compile(r"^mem-|-gigabytes$")
 BRIDGE_COUNTS = ("mem-alloc-retires",)
@@ -184,7 +184,7 @@ DECIMAL = r"\d{1,15}(?:\.\d{1,15})?"
 IT = r"\s+(?P<iteration>\d{1,18})"
 SAVED = r"successfully saved "
 NUMBER_OF = " in billions: "
-# (words that the line must hold, the pattern, what to make of it); the words are quick to look for.
+# (words that the line must contain, pattern, function that makes the event). Looking for the words is fast.
 _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("datetime: ", DATETIME, _dated),
     ("loss at ", r"(?<![\w-])validation(?P<set>-[^ ]+)? loss at (?P<where>[^|]*)\|(?P<values>.*)", _validation),
@@ -233,7 +233,7 @@ _TABLE: tuple[tuple[str, str, Make], ...] = (
 
 
 class Rule(NamedTuple):
-    """Reads one kind of line. Its expression is compiled when a line first holds its words: most logs need few."""
+    """Reads one kind of line. The expression is compiled when a line first contains the words; most logs need few."""
 
     words: str
     expression: str

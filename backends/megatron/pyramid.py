@@ -20,7 +20,7 @@ class Sliced(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Some neighbouring rows as one: `count` finite values. Of none, `low` is inf and `high` is -inf."""
+    """Neighbouring rows with `count` finite values. If there are none, `low` is inf and `high` is -inf."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ BASE, FACTOR = 64, 8  # rows in a bucket of the lowest level; buckets of one lev
 
 
 class Level:
-    """Buckets of one width, side by side; as columns, so that many are joined by `min`, `max` and `sum`."""
+    """Buckets of one width, kept as columns, so that `min`, `max` and `sum` join many at once."""
 
     def __init__(self, width: int) -> None:
         self.width = width  # rows
@@ -53,7 +53,7 @@ class Level:
         return len(self._lows)
 
     def fill(self, rows: Sequence[float]) -> None:
-        """Append the buckets of `rows`, which are whole ones."""
+        """Append the buckets of `rows`, which fill whole buckets."""
         groups = list(zip(*[iter(rows)] * self.width, strict=True))
         totals = list(map(sum, groups))
         if not math.isfinite(sum(totals)):
@@ -72,7 +72,7 @@ class Level:
         self._counts.append(one.count)
 
     def join(self, first: int, last: int) -> Bucket:
-        """Buckets `first` … `last` - 1, at least one, as one."""
+        """Buckets `first` … `last` - 1, at least one, joined into one."""
         part = slice(first, last)
         return Bucket(
             min(self._lows[part]), max(self._highs[part]), sum(self._totals[part]), sum(self._counts[part])
@@ -80,7 +80,7 @@ class Level:
 
 
 class Pyramid:
-    """Buckets over a column at several widths, so that any stretch of it is drawn from a few hundred of them.
+    """Buckets over a column at several widths, so that a few hundred of them draw any stretch of it.
 
     Only whole buckets are kept; the rows after the last one are read from the column itself.
     """
@@ -90,7 +90,7 @@ class Pyramid:
         self._levels = [Level(BASE)]
 
     def update(self, most: int | None = None) -> bool:
-        """Take in the rows that the column has gained, at most `most` of them. Whether some are left."""
+        """Add at most `most` of the rows that the column has gained; whether some are left."""
         base = self._levels[0]
         start, whole = len(base) * BASE, len(self._column) // BASE * BASE
         stop = whole if most is None else min(whole, start + most // BASE * BASE)
@@ -106,12 +106,12 @@ class Pyramid:
         return stop < whole
 
     def step(self, rows: int) -> int:
-        """`rows`, or somewhat more, so that steps of it fall on the edges of buckets not much narrower than it."""
+        """A step of `rows` or somewhat more whose multiples fall on the edges of buckets that are not much narrower."""
         width = next((level.width for level in reversed(self._levels) if 4 * level.width <= rows), 1)
         return -(-rows // width) * width
 
     def over(self, start: int, stop: int) -> Bucket:
-        """Rows `start` … `stop` - 1 as one bucket: exact, from whole buckets inside and single rows at the edges."""
+        """Rows `start` … `stop` - 1 as one exact bucket: whole buckets inside and single rows at the edges."""
         parts: list[Bucket] = []
         self._collect(start, stop, len(self._levels) - 1, parts)
         if len(parts) == 1:

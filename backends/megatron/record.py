@@ -1,4 +1,4 @@
-"""Everything that a log has said so far, in bounded memory, for any reader: screens, `summary`, sidecars."""
+"""The contents of a log so far, in bounded memory, for screens, `summary` and sidecars."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ Axis: TypeAlias = Literal["iteration", "time", "tokens"]
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 
-KEPT = 5000  # of validations, checkpoints, alerts, …: the newest
-NAMES = 1000  # metrics, arguments, …: a hostile log has a new one in every line
+KEPT = 5000  # newest validations, checkpoints, alerts, … that are kept
+NAMES = 1000  # metrics, arguments, … that are kept; a hostile log has a new one in every line
 SEGMENTS = 200  # the newest attempts; older ones are forgotten
 ITERATION_MS = "elapsed time per iteration (ms)"
 SAMPLES = "consumed samples"
 SHARD = "model parallel rank"  # in names of parameter counts
-TOKENS = "consumed tokens"  # of forks
-MOST_PAUSE = 2  # iteration times; a job that was suspended for a night does not do so every night
+TOKENS = "consumed tokens"  # printed by forks
+MOST_PAUSE = 2  # iteration times a pause may add to an iteration; a suspended job must not spoil the estimate
 SLICE = 2**15  # rows of a curve that are prepared while the lock is held
 RECENT = 50  # iteration lines on which an estimate rests
 
 
 class Record:
-    """Filled by `apply` in the order of the log. Not safe across threads by itself: hold `lock` while reading or applying.
+    """Filled by `apply` in the order of the log. Threads must hold `lock` while they read it or apply events.
 
-    Without `curves` no metric is kept but in its last values: half the work for who asks for no more.
+    Without `curves` only the last value of each metric is kept, which halves the work.
     """
 
     def __init__(self, curves: bool = True) -> None:
@@ -81,7 +81,7 @@ class Record:
         self._recent: deque[float] = deque(maxlen=RECENT)
 
     def begin_attempt(self, line: int) -> None:
-        """From `line` on it is another attempt, whatever its iterations."""
+        """Another attempt begins at `line`, whatever its iterations are."""
         self._new_attempt = True
         self.attempt_line = line
 
@@ -122,7 +122,7 @@ class Record:
         self._recent.clear()
 
     def _newest(self, batch: IterationBatch) -> None:
-        """The values of the last line, then those that it does not have. A loss that is not in it is gone, not old."""
+        """The values of the last line, then older values that it lacks. A loss that the line lacks is dropped, not kept."""
         skipped = batch.columns.get(SKIPPED)
         newest: dict[str, Value] = {}
         for name, column in batch.columns.items():
@@ -148,7 +148,7 @@ class Record:
             case Milestone():
                 self.milestones.append(event)
                 if event.name == "distributed":
-                    # In the first attempt another rank may have spoken before rank 0 tells the world size.
+                    # In the first attempt another rank may print before rank 0 prints the world size.
                     self.begin_attempt(event.line if self._announced or self.segments else 0)
                     self._announced = True
             case Exit():
@@ -157,7 +157,7 @@ class Record:
                 _put(self.arguments, event.name, event.value)
             case Parameters():
                 for name, count in event.values.items():
-                    if count:  # 0 is what rounding to billions leaves of a small model
+                    if count:  # the counts of small models are rounded to 0 billions
                         _put(self.parameters, name, count)
             case Memory():
                 if event.iteration is None:
@@ -170,26 +170,26 @@ class Record:
             case IterationBatch():
                 raise TypeError("batches are applied by _batch")
 
-    # Questions
+    # Reading
 
     def all_errors(self) -> list[Error]:
-        """Errors in the order of the log, those included that more ranks may still report."""
+        """Errors in the order of the log, with those that more ranks may still report."""
         return [*self.errors, *self.pending]
 
     def metrics(self) -> list[str]:
-        """Names of numbers, in the order of their first appearance."""
+        """Names of metrics with numbers, in the order of their first occurrence."""
         return list(self._names)
 
     def name_here(self, metric: str) -> str:
-        """`metric` as this log calls it: forks print the loss that is trained for as `lm_loss`, `loss`, …"""
+        """The name of `metric` in this log: forks call the main loss `lm_loss`, `loss`, …"""
         if metric != LM_LOSS or metric in self._names:
             return metric
         return next(filter(is_main_loss, self._names), metric)
 
     def prepare(self, metric: str) -> bool:
-        """Do a slice, of a few ms, of what the first `curves` of a metric needs; whether more is left.
+        """Do a few ms of the work that the first `curves` of a metric needs; whether more is left.
 
-        Call it until it says False, and let go of the lock in between: a long log is a tenth of a second of work.
+        Call it until it returns False, and release the lock in between: a long log takes a tenth of a second.
         """
         metric = self.name_here(metric)
         series = [segment.series[metric] for segment in self.segments if metric in segment.series]
@@ -204,9 +204,9 @@ class Record:
         stop: float | None = None,
         buckets: int = 200,
     ) -> list[Curve]:
-        """`metric`, one curve a segment that has it, thinned to `buckets` in all of the stretch. `start`, `stop`: iterations.
+        """The curves of `metric`, one for each segment that has it, thinned to `buckets` between iterations `start` and `stop`.
 
-        With x "time" the xs are s since the epoch, with "tokens" tokens; segments without time stamps are left out then.
+        With x "time" the xs are s since the epoch, with "tokens" they are tokens. Segments whose xs are unknown are left out.
         """
         name = self.name_here(metric)
         low = -math.inf if start is None else start
@@ -234,7 +234,7 @@ class Record:
         return samples.values[row] * length
 
     def value_at(self, metric: str, iteration: int) -> float | None:
-        """The value of `metric` at `iteration`, of the newest segment that has it."""
+        """The value of `metric` at `iteration` in the newest segment that has it."""
         for segment in reversed(self.segments):
             series = segment.series.get(metric)
             if series is not None:
@@ -250,7 +250,7 @@ class Record:
 
     @property
     def parameter_count(self) -> Number | None:
-        """Exact where one rank holds the whole model, else as Megatron rounds it; None where neither is known."""
+        """Exact if one rank holds the whole model, else as Megatron rounds it; None if neither is known."""
         shards = [count for name, count in self.parameters.items() if name.startswith(SHARD)]
         whole = all(
             self.arguments.get(f"{kind}_model_parallel_size", "1") == "1" for kind in ("tensor", "pipeline")
@@ -259,7 +259,7 @@ class Record:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens consumed so far; None where the log says neither them nor samples and sequence length."""
+        """Tokens consumed so far; None if the log gives neither tokens nor samples and sequence length."""
         if isinstance(tokens := self.last.get(TOKENS), (int, float)) and math.isfinite(tokens):
             return int(tokens)
         samples, length = self.last.get(SAMPLES), self.sequence_length
@@ -278,7 +278,7 @@ class Record:
         return batch * length / ms * 1000
 
     def seconds_left(self) -> float | None:
-        """Estimated s to the last iteration: median iteration time, plus what evaluations and saves have cost so far."""
+        """Estimated s to the last iteration: median iteration time plus the mean cost of evaluations and saves so far."""
         ms = self.iteration_ms
         if ms is None or self.iteration is None or self.train_iters is None or not self.segments:
             return None

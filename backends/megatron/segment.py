@@ -1,4 +1,4 @@
-"""One attempt of a run as its log tells it: columns of numbers by metric, and the clock beside them."""
+"""One attempt of a run in its log: a column of numbers for each metric, and the times of the iterations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from backends.megatron.alerts import SKIPPED, is_loss
 from backends.megatron.events import IterationBatch, Value
 from backends.megatron.series import Series
 
-ANCHOR_ROWS = 64  # one time stamp in so many rows is kept; between them time runs evenly
+ANCHOR_ROWS = 64  # one time stamp is kept for so many rows; times between are interpolated
 
 
 def seconds_of(stamp: str) -> float | None:
-    """s since the epoch of an ISO time without zone, as local time of this machine; None where it is no time."""
+    """s since the epoch of an ISO time without zone, taken as local time of this machine; None if it is no time."""
     try:
         return datetime.datetime.fromisoformat(stamp).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -26,7 +26,7 @@ def seconds_of(stamp: str) -> float | None:
 
 @dataclass(slots=True)
 class Clock:
-    """When iterations were logged: every `ANCHOR_ROWS`th row, and the newest. Times never fall."""
+    """The times of every `ANCHOR_ROWS`th iteration line and of the newest. Times never fall."""
 
     iterations: list[int] = field(default_factory=list[int])
     times: list[float] = field(default_factory=list[float])  # s since the epoch
@@ -76,7 +76,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Segment:
-    """One attempt: from a start, or from where the iteration went back, to the next."""
+    """One attempt: from a start, or a point where the iteration went back, to the next one."""
 
     line: int
     first: int = 0
@@ -85,7 +85,7 @@ class Segment:
     ended: str | None = None
     series: dict[str, Series] = field(default_factory=dict[str, Series])
     clock: Clock = field(default_factory=Clock)
-    _timed_ms: float = 0.0  # sum over the rows after the first, which compiles and is no measure
+    _timed_ms: float = 0.0  # sum over all rows but the first, which includes compilation
     _timed_rows: int = -1
 
     def time_at(self, iteration: float) -> float | None:
@@ -93,12 +93,12 @@ class Segment:
         return self.clock.at(iteration)
 
     def add_times(self, milliseconds: Sequence[float]) -> None:
-        """Take in what the newest rows say that one of their iterations took."""
+        """Add the iteration times of the newest rows, in ms."""
         self._timed_ms += sum(filter(math.isfinite, milliseconds[1 if self._timed_rows < 0 else 0 :]))
         self._timed_rows += len(milliseconds)
 
     def pause_per_iteration(self) -> float:
-        """s an iteration that the clock ran on while none was timed: evaluations, saves. 0 where that is not known."""
+        """Mean s an iteration that Megatron's timer leaves out: evaluations and saves. 0 if it is not known."""
         wall = self.clock.seconds_per_iteration()
         if wall is None or self._timed_rows < 1:
             return 0.0
@@ -106,7 +106,7 @@ class Segment:
 
 
 def numbers_of(batch: IterationBatch) -> Iterator[tuple[str, Sequence[int], Sequence[float]]]:
-    """The metrics of `batch` that are numbers, each with its iterations; no loss that is a mean of nothing."""
+    """The metrics of `batch` that are numbers, each with its iterations, without losses of rows whose steps were all skipped."""
     skipped = batch.columns.get(SKIPPED)
     for name, column in batch.columns.items():
         if not all_numbers(column):
@@ -119,13 +119,13 @@ def numbers_of(batch: IterationBatch) -> Iterator[tuple[str, Sequence[int], Sequ
 
 
 def all_numbers(column: Sequence[Value]) -> TypeGuard[Sequence[float]]:
-    """Whether nothing in `column` is text. (Only a list can hold text.)"""
+    """Whether `column` contains no text. Only a list can contain text."""
     return not isinstance(column, list) or not any(isinstance(value, str) for value in column)
 
 
 def _without_skipped(
     iterations: Sequence[int], losses: Sequence[float], skipped: Sequence[Value]
 ) -> tuple[list[int], list[float]]:
-    """The rows whose loss is a mean of something: 0.17 and later print 0 where every step was skipped."""
+    """The rows whose loss is real: 0.17 and later print 0 if every step was skipped."""
     rows = [i for i, loss in enumerate(losses) if loss != 0.0 or not skipped[i]]
     return [iterations[i] for i in rows], [losses[i] for i in rows]

@@ -1,4 +1,4 @@
-"""Columns of numbers in bounded memory, and curves of them, thinned for plotting."""
+"""Columns of numbers in bounded memory, and thinned curves of them for plots."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Repeat:
 
 
 class Column:
-    """A growing column of numbers. What is constant or linear is kept as such, the rest as machine numbers (8 bytes each)."""
+    """A growing column of numbers. Constant and linear stretches are kept as such, others as machine numbers (8 bytes each)."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -71,7 +71,7 @@ class Column:
         return found
 
     def find(self, value: float) -> int:
-        """The first row that is not below `value`, in a column that never falls."""
+        """The first row that is not below `value`. The column must never fall."""
         return bisect.bisect_left(self, value)  # pyright: ignore[reportArgumentType]
 
     def __iter__(self) -> Iterator[float]:
@@ -79,7 +79,7 @@ class Column:
 
 
 LONG = 4096  # values; an array is not joined beyond this length
-SHORT = 64  # values; shorter pieces are joined into one array, or a live log would make a piece an iteration
+SHORT = 64  # values; shorter pieces are joined, because a live log adds one value at a time
 LARGEST = 2**53  # whole numbers up to here are exact as floats
 
 
@@ -103,7 +103,7 @@ def _compact(values: Sequence[float]) -> Piece:
 
 
 def _array(values: Sequence[float]) -> array[float] | array[int]:
-    """`values` as machine numbers; whole numbers beyond those become floats, and infinite beyond these."""
+    """`values` as machine numbers. Whole numbers that are too large become floats, or infinite."""
     if all(isinstance(value, int) and -LARGEST <= value <= LARGEST for value in values):
         return array("q", values)  # pyright: ignore[reportArgumentType]
     return array("d", [_float(value) for value in values])
@@ -117,7 +117,7 @@ def _float(value: float) -> float:
 
 
 def _merge(last: Piece, piece: Piece) -> Piece | None:
-    """`last` and `piece` as one, where that costs little; None where they stay two."""
+    """`last` and `piece` joined, if that costs little; else None."""
     if isinstance(last, Repeat) and isinstance(piece, Repeat) and last.value == piece.value:
         return Repeat(last.value, len(last) + len(piece))
     if isinstance(last, range) and _goes_on(last, piece):
@@ -134,7 +134,7 @@ def _merge(last: Piece, piece: Piece) -> Piece | None:
 
 
 def _goes_on(last: range, piece: Piece) -> bool:
-    """Whether `piece` continues the line `last`."""
+    """Whether `piece` continues the linear stretch `last`."""
     alike = len(piece) == 1 or (isinstance(piece, range) and piece.step == last.step)
     return alike and piece[0] == last[-1] + last.step
 
@@ -145,7 +145,7 @@ def _values(piece: Piece) -> Sequence[float]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A stretch of one metric, thinned: of each bucket its middle x, its minimum, maximum and mean. Equal lengths."""
+    """A thinned stretch of one metric: the middle x, minimum, maximum and mean of each bucket. All lengths are equal."""
 
     xs: list[float]
     lows: list[float]
@@ -166,13 +166,13 @@ class Series:
         self.values.extend(values)
 
     def prepare(self, most: int) -> bool:
-        """Do of `most` rows what the next `curve` needs, if nobody has asked for one yet. Whether some are left."""
+        """Prepare `most` rows for the first `curve`; whether some are left."""
         return self._pyramid.update(most)
 
     def curve(self, start: float, stop: float, buckets: int) -> Curve:
         """Iterations `start` … `stop` (both included) in at most `buckets` buckets; minima and maxima survive.
 
-        The edges of the buckets stay where they are while rows come, so that a live curve does not tremble.
+        The edges of the buckets stay where they are while rows are added, so that a live curve does not jitter.
         """
         low, high = self.iterations.find(start), self.iterations.find(math.nextafter(stop, math.inf))
         if high - low <= buckets:
@@ -191,7 +191,7 @@ class Series:
         return curve
 
     def _rows(self, low: int, high: int) -> Curve:
-        """Few enough to be drawn one by one."""
+        """The curve of so few rows that each is a point."""
         rows = zip(self.iterations.slice(low, high), self.values.slice(low, high), strict=True)
         finite = [(x, float(value)) for x, value in rows if math.isfinite(value)]
         values = [value for _, value in finite]

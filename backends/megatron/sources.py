@@ -1,4 +1,4 @@
-"""Where log bytes come from: a file that grows, is cut, replaced, or not there yet; a pipe; bytes in a test."""
+"""Sources of log bytes: a file that may grow, be truncated, be replaced or not exist yet; a pipe; bytes in a test."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Protocol
 CHUNK = 4 * 2**20  # bytes a reading, at most
 LARGEST_PIPE = 2**20  # bytes
 LINE = 2**16  # bytes in which a line is expected to end
-QUICK, SLOW = 0.05, 0.5  # s between two looks at a file: while it grows, and when it has long been quiet
+QUICK, SLOW = 0.05, 0.5  # s between two looks at a file: while it grows, and after a long pause
 
 
 class LogSource(Protocol):
     """Where log bytes come from: a live file, a pipe, a test."""
 
-    cut: int  # how often the log began anew (truncated, replaced): what is read after that is another beginning
+    cut: int  # how often the log was truncated or replaced; then reading starts again at the beginning
     trouble: str | None  # why nothing can be read at the moment, as a sentence
 
     def read(self, timeout: float) -> bytes | None:
-        """The next bytes; None when none came within `timeout` s; b"" when the log ended or `close` was called.
+        """The next bytes; None if none arrived within `timeout` s; b"" if the log ended or `close` was called.
 
-        One thread reads; after b"" it need not read again.
+        Only one thread may read. After b"" there is nothing more to read.
         """
         ...
 
@@ -34,9 +34,9 @@ class LogSource(Protocol):
 
 
 class FileSource:
-    """A file, followed by looking at it (inotify says nothing of writers on other hosts). It never ends by itself.
+    """A file, followed by polling, because inotify does not see writers on other hosts. It never ends by itself.
 
-    What was written within `QUICK` s is returned at once, so that a flood is some readings a second, not one a line.
+    All bytes written within `QUICK` s are returned together, so that a flood takes a few reads a second, not one a line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,9 +51,9 @@ class FileSource:
         self._closed = threading.Event()
 
     def skip_to_tail(self, size: int) -> int:
-        """Go on from the first line that begins in the last `size` bytes; returns where that is (0: nothing is skipped).
+        """Start at the first line that begins in the last `size` bytes. Returns its position (0: nothing is skipped).
 
-        Only before the first `read`.
+        Call it only before the first `read`.
         """
         if not self.path.is_file():
             return 0
@@ -95,7 +95,7 @@ class FileSource:
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             reason = "is not there (yet)" if missing else f"cannot be read: {error.strerror}"
-            return self._rest() or self._nothing(reason)  # removed: what the old file still holds is read
+            return self._rest() or self._nothing(reason)  # the rest of a removed file is still read
         if self._descriptor is None or (stat.st_dev, stat.st_ino) != self._inode:
             return self._rest() or self._open()
         if stat.st_size < self.position:
@@ -120,7 +120,7 @@ class FileSource:
 
     def _open(self) -> bytes:
         try:
-            # Not blocking: opening a named pipe would wait for its writer, and `close` could not wake that.
+            # Non-blocking, because opening a named pipe waits for its writer, and `close` could not end that wait.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             return self._nothing(f"cannot be read: {error.strerror}")
@@ -139,7 +139,7 @@ class FileSource:
 
 
 class PipeSource:
-    """A pipe or terminal, by its descriptor; the log ends when its writers are gone. The descriptor stays the caller's."""
+    """A pipe or terminal, by its descriptor. The log ends when all writers have closed it. The caller closes the descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self.cut = 0
@@ -163,7 +163,7 @@ class PipeSource:
                 break
             pieces.append(piece)
             size += len(piece)
-            # A pipe holds 64 KiB: a flood comes in many pieces.
+            # A pipe holds 64 KiB, so a flood arrives in many pieces.
             if not self._ready(max(0.0, until - time.monotonic())):
                 break
         return b"".join(pieces) or self._end()
@@ -186,11 +186,11 @@ class PipeSource:
     def _piece(self) -> bytes:
         try:
             return os.read(self._descriptor, LARGEST_PIPE)
-        except OSError:  # a terminal that went away
+        except OSError:  # the terminal was closed
             return b""
 
     def _end(self) -> bytes:
-        """Nothing more comes; the wake-up pipe is given back."""
+        """Nothing more can be read: close the wake-up pipe."""
         with self._lock:
             self._ended = True
             if self._woken >= 0:
@@ -202,7 +202,7 @@ class PipeSource:
 
 
 class BytesSource:
-    """A log that is all there: it ends after its last byte."""
+    """A complete log: it ends after its last byte."""
 
     def __init__(self, content: bytes, chunk: int = CHUNK) -> None:
         self.cut = 0

@@ -1,4 +1,4 @@
-"""One look at a whole log: last values, totals, alerts, diagnosis."""
+"""Summarises a whole log: last values, totals, alerts, diagnosis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_log(path: Path) -> Record:
 def summary(record: Record) -> dict[str, Any]:
     """The object of `mdk-tui summary --json`. NaN and infinities are strings.
 
-    `attention`: what speaks for a look at it, by kind: why the newest attempt failed, and its grave alerts.
+    `attention` lists the kinds of what needs a look: why the newest attempt failed, and its grave alerts.
     """
     found = diagnose(record)
     return {
@@ -69,7 +69,7 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def attention(record: Record, found: Diagnosis) -> list[str]:
-    """Kinds of what needs attention in the newest attempt; empty when all is well."""
+    """Kinds of what needs attention in the newest attempt; empty if all is well."""
     kinds = (
         [found.cause.kind] if found.cause else [found.phase] if found.phase in ("failed", "unknown") else []
     )
