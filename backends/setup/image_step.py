@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ from backends.setup.versions import read_mpi_version
 from backends.ticks import GIB, size_words
 
 UNPACKED = 40 * GIB  # of NVIDIA's PyTorch image, while it is built
+DOCKER = re.compile(
+    r"^\s*bootstrap\s*[:=]\s*docker", re.IGNORECASE | re.MULTILINE
+)  # also as a build argument
 OWN = ("pytorch.def", "cpu.def")
 TEMPORARY = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "TMPDIR")
 
@@ -48,19 +52,18 @@ class ImageStep(StepFindings):
                 f"{' and '.join(missing)} have no entry for {user_name()}, which --fakeroot needs.",
                 f"Ask the administrator for a line such as {user_name()}:100000:65536 in each.",
             )
+        file = definition(site)
         try:
-            faults = lint(definition(site).read_text(encoding="utf-8", errors="replace"))
+            text = file.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
-            return self.failed(
-                f"{definition(site)} cannot be read: {error.strerror}.", "Name another definition."
-            )
-        if faults:
-            first = faults[0]
-            return self.warning(
-                f"{definition(site)} line {first.line}: {first.message}"
-                + (f" ({len(faults)} faults)" if len(faults) > 1 else ""),
-                first.remedy,
-            )
+            return self.failed(f"{file} cannot be read: {error.strerror}.", "Name another definition.")
+        if faults := lint(text):
+            more = f" ({len(faults)} faults)" if len(faults) > 1 else ""
+            return self.warning(f"{file} line {faults[0].line}: {faults[0].message}{more}", faults[0].remedy)
+        return self._with_room(site, text)
+
+    def _with_room(self, site: Site, text: str) -> Finding:
+        """Whether the folder in which singularity builds has room for the base of the definition `text`."""
         folder = next(filter(None, map(site.environment.get, TEMPORARY)), "/tmp")
         try:
             free = shutil.disk_usage(folder).free
@@ -68,7 +71,7 @@ class ImageStep(StepFindings):
             remedy = "Set APPTAINER_TMPDIR to a folder with room for the unpacked image."
             return self.warning(f"{folder}, where it is built: {error.strerror}.", remedy)
         room = f"{folder}, where it is unpacked, has {size_words(free)} free"
-        if free < UNPACKED and "bootstrap: docker" in _content(definition(site)).lower():
+        if free < UNPACKED and DOCKER.search(text):
             evidence = f"{site.image} is not built yet, and {room}."
             remedy = (
                 f"It takes about {size_words(UNPACKED)}: set APPTAINER_TMPDIR to a folder with more room."

@@ -103,19 +103,12 @@ def state(site: Site, patch: Patch) -> State:
     """The state on disk, by `patch --dry-run`, which changes nothing."""
     clone = site.workspace.megatron
     source, target = clone / patch.source, clone / patch.target
-    if patch.in_place:
-        if not target.is_file():
-            return "missing"
-        if site.programs.ask([*dry_run(patch, target), "--reverse"], cwd=clone).ok:
-            return "applied"
-        return (
-            "pending"
-            if site.programs.ask([*dry_run(patch, target), "--forward"], cwd=clone).ok
-            else "drifted"
-        )
     if not source.is_file():
         return "missing"
-    if target.is_file():
+    if patch.in_place:
+        if site.programs.ask([*dry_run(patch, target), "--reverse"], cwd=clone).ok:
+            return "applied"
+    elif target.is_file():
         wanted = site.programs.ask(
             ["patch", "-l", "-s", "-f", "--fuzz=0", "-o", "-", str(source), str(patch_file(patch))], cwd=clone
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fake_setup import FakePrograms, says
 from backends.errors import UserError
 from backends.programs import Answer, Programs
 from backends.settings import ImageSettings, Settings
+from backends.setup import image_step
 from backends.setup.data_step import DataStep
 from backends.setup.image_step import ImageStep, has_id_range
 from backends.setup.megatron_step import MegatronStep
@@ -198,6 +200,21 @@ class TestImage:
         )
         finding = ImageStep().look(here)
         assert finding.verdict == "failed" and "unknown format" in finding.evidence
+
+    def test_room_is_needed_only_where_a_base_is_unpacked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usage = shutil.disk_usage(tmp_path)._replace(free=10**9)
+        monkeypatch.setattr(image_step.shutil, "disk_usage", lambda folder: usage)
+        monkeypatch.setattr(image_step, "has_id_range", lambda file, user: True)
+        (tmp_path / "build-temp-1").mkdir()
+        here = site(tmp_path, FakePrograms(["singularity"]))
+        here = replace(here, environment={"APPTAINER_TMPDIR": str(tmp_path)})
+        found = ImageStep().look(here)
+        assert found.verdict == "warning" and "set APPTAINER_TMPDIR" in found.remedy
+        found = ImageStep().look(replace(here, choices=Choices(definition=Path("cpu.def"))))
+        assert found.verdict == "pending"
+        assert found.details[-1].startswith(f"{tmp_path / 'build-temp-1'} is left of a build")
 
     def test_id_ranges_are_looked_up_by_name(self, tmp_path: Path) -> None:
         (tmp_path / "subuid").write_text("ann:100000:65536\n")
