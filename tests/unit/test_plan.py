@@ -84,6 +84,12 @@ def test_what_is_wrong_is_named_with_a_remedy(changes: tuple[str, ...], field: s
     assert all(problem.remedy for problem in plan.check())
 
 
+def test_the_sizes_of_megatrons_model_are_left_to_its_layout_checks() -> None:
+    """They know --kv-channels, which makes any number of heads possible."""
+    plan = train_plan("megatron", MODEL, ("--hidden-size", "65", "--kv-channels", "16"), Path("/base/save"))
+    assert "--hidden-size" not in errors(plan)
+
+
 def test_a_plan_that_saves_says_how_often() -> None:
     assert "--save-interval" in errors(planned(arguments=without(MODEL, "--save-interval")))
 
