@@ -7,10 +7,11 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias
 
-from backends.megatron.record import SAMPLES, Record
+from backends.megatron.record import SAMPLES, Axis, Record
 from backends.megatron.segment import Segment
 from backends.runs.picture import Drawn, svg
 from backends.runs.side_by_side import Subject, differing_arguments, figures, short_names
@@ -88,9 +89,19 @@ def _curves(record: Record, metric: str) -> list[dict[str, list[float]]]:
 
 
 def export(
-    kind: Kind, folder: Path, subjects: Sequence[Subject], records: Sequence[Record], metric: str
+    kind: Kind,
+    folder: Path,
+    subjects: Sequence[Subject],
+    records: Sequence[Record],
+    metric: str,
+    *,
+    x: Axis = "iteration",
+    log: bool = False,
 ) -> Path:
-    """Write a new file into `folder`: compare.csv, .json or .svg, with a number if the name is taken. Raises OSError."""
+    """Write a new file into `folder`: compare.csv, .json or .svg, with a number if the name is taken. Raises OSError.
+
+    `x` and `log` are the axes of the picture.
+    """
     path, file = _new_file(folder, kind)
     with file:
         if kind == "csv":
@@ -98,19 +109,28 @@ def export(
         elif kind == "json":
             json.dump(comparison_json(subjects, records, metric), file, indent=1)
         else:
-            file.write(comparison_svg(subjects, records, metric))
+            file.write(comparison_svg(subjects, records, metric, x=x, log=log))
     return path
 
 
 def comparison_svg(
-    subjects: Sequence[Subject], records: Sequence[Record], metric: str, *, log: bool = False
+    subjects: Sequence[Subject],
+    records: Sequence[Record],
+    metric: str,
+    *,
+    x: Axis = "iteration",
+    log: bool = False,
 ) -> str:
-    """The curves of `metric`, one colour per subject."""
+    """The curves of `metric`, one colour per subject. Times are s since the first point of each subject."""
     drawn: list[Drawn] = []
     for name, record in zip(short_names(subjects), records, strict=True):
         with record.lock:
-            drawn.append(Drawn(name, record.curves(metric, buckets=2 * POINTS)))
-    return svg(metric, drawn, log=log)
+            curves = record.curves(metric, x=x, buckets=2 * POINTS)
+        if x == "time":
+            begun = min((curve.xs[0] for curve in curves if curve.xs), default=0.0)
+            curves = [replace(curve, xs=[time - begun for time in curve.xs]) for curve in curves]
+        drawn.append(Drawn(name, curves))
+    return svg(metric, drawn, x_label="time (s)" if x == "time" else x, log=log)
 
 
 def _new_file(folder: Path, kind: Kind) -> tuple[Path, TextIO]:

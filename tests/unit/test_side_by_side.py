@@ -140,6 +140,16 @@ def test_exports_never_overwrite(two_logs: list[str], tmp_path: Path):
     assert [len(one["curves"][0]["mean"]) for one in value["runs"]] == [50, 30]
 
 
+def test_the_picture_is_over_iterations_time_or_tokens(two_logs: list[str], tmp_path: Path):
+    for x, label in (("iteration", "iteration"), ("time", "time (s)"), ("tokens", "tokens")):
+        words = ["-w", str(tmp_path), "compare", *two_logs, "--x", x, "--svg", str(tmp_path / f"{x}.svg")]
+        assert CliRunner().invoke(cli, words).exit_code == 0
+        root = ElementTree.parse(tmp_path / f"{x}.svg").getroot()
+        assert label in [text.text for text in root.findall(".//{*}text")]
+        starts = [line.get("points", "").split(",")[0] for line in root.findall(".//{*}polyline")]
+        assert len(starts) == 2 and (x != "time" or starts == ["76.0", "76.0"]), "each run begins at 0 s"
+
+
 def test_the_command_without_a_screen(two_logs: list[str], tmp_path: Path):
     picture = tmp_path / "p.svg"
     result = CliRunner().invoke(

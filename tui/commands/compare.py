@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from backends.errors import UserError
 from backends.files import named_errors, write_atomic
-from backends.megatron.record import Record
+from backends.megatron.record import Axis, Record
 from backends.megatron.summary import read_log
 from backends.runs.comparison_export import comparison_json, comparison_svg, write_csv
 from backends.runs.side_by_side import LOSS, Subject, subjects
@@ -26,6 +27,13 @@ from tui.commands.options import json_option
 @json_option("Figures, differing arguments and thinned curves, as one object.")
 @click.option("--csv", "as_csv", is_flag=True, help="Every value, one row per iteration.")
 @click.option("--svg", metavar="FILE", help="Write the curves as a picture.")
+@click.option(
+    "--x",
+    type=click.Choice(get_args(Axis)),
+    default="iteration",
+    show_default=True,
+    help="The x axis of the picture.",
+)
 @click.option("--log", "logarithmic", is_flag=True, help="A logarithmic y axis in the picture.")
 @click.pass_obj
 def command(
@@ -35,6 +43,7 @@ def command(
     as_json: bool,
     as_csv: bool,
     svg: str | None,
+    x: Axis,
     logarithmic: bool,
 ) -> None:
     """Compare runs (DATE/TIME or a path) and logs: curves in one plot, final figures, arguments that differ.
@@ -51,7 +60,7 @@ def command(
         return
     records = [read(subject) for subject in found]
     if svg:
-        picture = comparison_svg(found, records, metric, log=logarithmic)
+        picture = comparison_svg(found, records, metric, x=x, log=logarithmic)
         with named_errors(svg, "written", "Name another file."):
             write_atomic(Path(svg).expanduser(), picture)
     if as_json:

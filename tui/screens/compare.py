@@ -117,7 +117,7 @@ class CompareScreen(LivePanes):
         choices = [
             Choice("csv", "CSV", "every value, a row an iteration line"),
             Choice("json", "JSON", "figures, differing arguments, thinned curves"),
-            Choice("svg", "SVG", "the curves as a picture"),
+            Choice("svg", "SVG", "the curves as a picture, over the shown axes"),
         ]
 
         def chosen(kind: str | None) -> None:
@@ -127,7 +127,8 @@ class CompareScreen(LivePanes):
         self.app.push_screen(Chooser(f"export into {self._folder}", choices), chosen)
 
     def _export(self, kind: Kind) -> None:
-        records, metric = [run.record for run in self._curves.runs], self.query_one(Plot).metric
+        records, plot = [run.record for run in self._curves.runs], self.query_one(Plot)
+        metric, x, log = plot.metric, plot.view.x, plot.view.log
         subjects, folder = self._subjects, self._folder
 
         def failed(error: Exception) -> None:
@@ -136,7 +137,7 @@ class CompareScreen(LivePanes):
 
         in_background(
             self,
-            lambda: export(kind, folder, subjects, records, metric),
+            lambda: export(kind, folder, subjects, records, metric, x=x, log=log),
             lambda path: self.app.notify(f"Written: {path}", markup=False),
             failed,
         )
