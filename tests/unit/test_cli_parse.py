@@ -1,4 +1,4 @@
-"""`mdk-tui parse`: events as they come, as JSON or for the eye."""
+"""`mdk-tui parse` prints events as they arrive, as JSON or as readable lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_one_json_object_a_line(logs: Path) -> None:
     assert all({"event", "line", "rank"} <= row.keys() for row in found)
 
 
-def test_a_readable_line_an_event(logs: Path) -> None:
+def test_one_readable_line_per_event(logs: Path) -> None:
     result = CliRunner().invoke(cli, ["parse", str(logs / "tutorial-1node.log")])
     lines = result.stdout.splitlines()
     assert len(lines) == 19 and "lm loss=5.847192" in lines[-1] and "{" not in result.stdout
@@ -70,7 +70,7 @@ def test_a_terminal_without_utf_8_still_shows_the_line() -> None:
     assert b"caf\\xe9" in done.stdout
 
 
-def test_no_log_is_a_sentence_and_a_remedy(tmp_path: Path) -> None:
+def test_a_missing_log_is_a_sentence_and_a_remedy(tmp_path: Path) -> None:
     for name in (tmp_path / "none.log", tmp_path):
         done = subprocess.run([*PROGRAM, "parse", str(name)], capture_output=True, text=True, check=False)
         assert done.returncode == 2 and "hint:" in done.stderr and "Traceback" not in done.stderr
@@ -83,7 +83,7 @@ def test_a_binary_file_has_no_events(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
 
 
-def test_where_nothing_is_understood_that_is_said() -> None:
+def test_a_log_without_events_is_reported() -> None:
     result = CliRunner().invoke(cli, ["parse", "-"], input="epoch 1 loss 3.0\n")
     assert (result.exit_code, result.stdout) == (0, "") and "No line of training" in result.stderr
 

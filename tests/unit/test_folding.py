@@ -1,4 +1,4 @@
-"""Lines for the eye: repeats become one line with a counter, a flood leaves the newest."""
+"""Display lines: repeats become one line with a counter, and a flood shows its newest lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_real_log_loses_no_line() -> None:
     assert not any("<stdout>" in line.text for line in lines)
 
 
-def test_of_a_flood_of_different_lines_the_newest_are_shown_and_the_rest_counted() -> None:
+def test_a_flood_shows_its_newest_lines_and_counts_the_rest() -> None:
     folder = Folder()
     first = fold(folder, "".join(f"line {n}\n" for n in range(20_000)))
     assert (len(first), first[0][1], first[-1]) == (
@@ -56,7 +56,7 @@ def test_of_a_flood_of_different_lines_the_newest_are_shown_and_the_rest_counted
     assert folder.hidden == 20_000 - BURST + 1000 - MOST
 
 
-def test_a_line_that_a_flood_hid_is_shown_when_it_comes_again() -> None:
+def test_a_line_hidden_by_a_flood_is_shown_when_it_repeats() -> None:
     folder = Folder()
     fold(folder, "".join(f"line {n}\n" for n in range(BURST)))
     hidden = "".join(f"other {n}\n" for n in range(MOST + 1))
@@ -64,7 +64,7 @@ def test_a_line_that_a_flood_hid_is_shown_when_it_comes_again() -> None:
     assert texts(fold(folder, "other 0\n")) == [("other 0", 1)]
 
 
-def test_quiet_gives_the_next_burst_its_room_back() -> None:
+def test_after_a_pause_a_full_burst_is_shown_again() -> None:
     folder = Folder()
     fold(folder, "".join(f"line {n}\n" for n in range(BURST)))
     for n in range(10):
@@ -79,14 +79,14 @@ def test_the_whole_line_replaces_the_half_that_was_shown() -> None:
     assert [(line.number, line.text) for line in folder.feed(b"e\n")] == [(3, "one")]
 
 
-def test_only_so_many_texts_are_remembered() -> None:
+def test_the_number_of_remembered_texts_is_bounded() -> None:
     folder = Folder()
     fold(folder, "first\n" + "".join(f"line {n}\n" for n in range(REMEMBERED)))
     assert texts(fold(folder, "first\nline 999\n")) == [("line 999", 2), ("first", 1)]
 
 
 @given(st.lists(st.binary(max_size=20), max_size=12), st.integers(1, 7))
-def test_any_bytes_cut_anywhere_are_counted_once(pieces: list[bytes], cut: int) -> None:
+def test_every_line_of_any_bytes_is_counted_once(pieces: list[bytes], cut: int) -> None:
     log = b"\n".join(pieces)
     folder, counts = Folder(), dict[int, int]()
     for start in range(0, len(log), cut):

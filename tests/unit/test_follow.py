@@ -1,4 +1,4 @@
-"""Following real files and pipes: growing, cut, replaced, missing, half-written, closed from another thread."""
+"""Following real files and pipes: growing, truncated, replaced, missing, half-written, closed from another thread."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_growing_file_is_followed_and_half_a_line_waits_for_its_other_half(log
     assert update.record.iterations_seen == 8
 
 
-def test_a_file_that_is_not_there_yet_is_waited_for_and_said_to_be_missing(log: Path, watch: Watch) -> None:
+def test_a_missing_file_is_reported_and_waited_for(log: Path, watch: Watch) -> None:
     watching = watch(FileSource(log))
     update = watching.until(lambda update: update.note is not None)
     assert update.note == f"{log} is not there (yet)."
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_yet_is_waited_for_and_said_to_be_missing(log: 
 
 
 @pytest.mark.parametrize("how", ["truncated", "replaced", "rotated"])
-def test_a_log_that_begins_anew_is_another_attempt(log: Path, watch: Watch, how: str) -> None:
+def test_a_truncated_or_replaced_log_is_another_attempt(log: Path, watch: Watch, how: str) -> None:
     log.write_text(iterations(1, 50))
     watching = watch(FileSource(log))
     watching.until_iteration(50)
@@ -158,7 +158,7 @@ def test_what_was_written_before_a_rotation_is_not_lost(log: Path, watch: Watch)
     assert update.record.iterations_seen == 9
 
 
-def test_a_removed_file_is_said_and_its_values_stay(log: Path, watch: Watch) -> None:
+def test_a_removed_file_is_reported_and_its_values_stay(log: Path, watch: Watch) -> None:
     log.write_text(iterations(1, 3))
     watching = watch(FileSource(log))
     watching.until_iteration(3)
@@ -168,7 +168,7 @@ def test_a_removed_file_is_said_and_its_values_stay(log: Path, watch: Watch) -> 
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
-def test_what_is_no_log_is_said_and_does_not_hang(log: Path, watch: Watch, kind: str) -> None:
+def test_a_path_that_is_no_log_is_reported_and_does_not_hang(log: Path, watch: Watch, kind: str) -> None:
     log.mkdir() if kind == "folder" else os.mkfifo(log)
     watching = watch(FileSource(log))
     assert "cannot be read" in (watching.until(lambda update: update.note is not None).note or "")
@@ -244,7 +244,7 @@ def test_closing_wakes_a_reader_that_waits(
     os.close(writer)
 
 
-def test_closing_gives_back_every_descriptor(log: Path) -> None:
+def test_closing_releases_every_descriptor(log: Path) -> None:
     log.write_text(iterations(1, 2))
     reader, writer = os.pipe()
     before = open_descriptors()
@@ -256,7 +256,7 @@ def test_closing_gives_back_every_descriptor(log: Path) -> None:
     os.close(writer)
 
 
-def test_of_a_long_log_the_tail_is_read_first_and_the_whole_is_the_same_in_the_end(
+def test_the_tail_of_a_long_log_is_read_first_and_the_final_record_is_complete(
     log: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = WORLD + iterations(1, 3000) + "half time\n" + WORLD + iterations(2001, 4000)
@@ -293,7 +293,7 @@ def long_log(log: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LongLog]:
     assert list(updates) == []
 
 
-def test_a_log_that_grows_while_its_history_is_read_shows_what_comes_and_loses_nothing(
+def test_a_log_that_grows_during_its_history_loses_nothing(
     long_log: LongLog,
 ) -> None:
     log, updates = long_log
@@ -305,7 +305,7 @@ def test_a_log_that_grows_while_its_history_is_read_shows_what_comes_and_loses_n
     assert contents(whole.record) == contents(record_of(iterations(1, 2005)))
 
 
-def test_a_log_cut_while_its_history_is_read_goes_on_from_the_tail(long_log: LongLog) -> None:
+def test_a_log_truncated_during_its_history_continues_from_the_tail(long_log: LongLog) -> None:
     log, updates = long_log
     log.write_text(iterations(1, 3))
     update = next(update for update in updates if update.record.iteration == 3)
@@ -313,9 +313,7 @@ def test_a_log_cut_while_its_history_is_read_goes_on_from_the_tail(long_log: Lon
     assert [s.last for s in update.record.segments] == [2000, 3]
 
 
-def test_an_error_with_nothing_after_it_is_shown_though_more_ranks_may_follow(
-    log: Path, watch: Watch
-) -> None:
+def test_a_last_error_is_shown_when_the_log_pauses(log: Path, watch: Watch) -> None:
     text = (LOGS / "2xh200-oom-then-hangs.log").read_text()
     log.write_text(text + "\n")
     watching = watch(FileSource(log))
@@ -348,7 +346,7 @@ def test_bytes_are_a_log_that_ends() -> None:
     assert updates[-1].record.iterations_seen == 900
 
 
-def test_looking_at_a_quiet_file_costs_next_to_nothing(log: Path) -> None:
+def test_polling_a_quiet_file_costs_little(log: Path) -> None:
     log.write_text(iterations(1, 2))
     source = FileSource(log)
     source.read(0.0)

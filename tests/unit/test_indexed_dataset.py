@@ -68,7 +68,7 @@ def test_an_index_without_its_bin(tmp_path: Path) -> None:
         (struct.pack("<9sQBQQq", b"MMIDIDX\0\0", 1, 8, 0, 1, 0), "is empty"),
     ],
 )
-def test_what_is_no_index_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_is_no_index_is_named(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "x.idx").write_bytes(content)
     (tmp_path / "x.bin").write_bytes(b"")
     assert words in (read_indexed_dataset(tmp_path / "x").reason or "")

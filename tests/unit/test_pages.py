@@ -1,4 +1,4 @@
-"""The whole of a log's file by pages: every line is on one, at its number, whatever the file does meanwhile."""
+"""Pages of a log's file: every line is on one page, at its number, whatever happens to the file meanwhile."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_line_is_found_by_its_number(log: Path):
     assert pages.place_of(1) == 0 and pages.place_of(10**9) == len(pages) - 1
 
 
-def test_only_so_much_is_read_as_is_asked_for(log: Path):
+def test_only_the_requested_pages_are_read(log: Path):
     pages = LogPages(log)
     list(pages.index(until=1))
     assert len(pages) == 1
@@ -66,7 +66,7 @@ def test_repeats_are_folded_and_a_flood_hides_nothing(tmp_path: Path):
     assert len([line for line in lines if line.text == "notice"]) < 50
 
 
-def test_a_search_goes_either_way_and_round(log: Path):
+def test_a_search_goes_both_ways_and_wraps_around(log: Path):
     pages, wanted = indexed(log), ALL.holding("STEP 3000 ")
     for start, step in ((1, 1), (LONG + 1, -1), (5000, 1), (100, -1), (3000, 1)):
         *passed, found = pages.seek(start, step, wanted)
@@ -82,7 +82,7 @@ def test_the_nearest_match_comes_first(log: Path):
 
 
 @given(st.lists(st.sampled_from(["Loss\n", "loss LOSS\n", "é Straße\n", "\n", "ros"]), max_size=40))
-def test_counting_lines_is_what_a_reader_would_count(pieces: list[str]):
+def test_lines_are_counted_as_a_reader_would(pieces: list[str]):
     text = "".join(pieces)
     for needle in ("loss", "É", "SS", "s"):
         folded = (lambda word: word.casefold()) if not needle.isascii() else str.lower
@@ -91,7 +91,7 @@ def test_counting_lines_is_what_a_reader_would_count(pieces: list[str]):
         )
 
 
-def test_what_is_written_meanwhile_is_found_too(log: Path):
+def test_lines_written_meanwhile_are_found(log: Path):
     pages = indexed(log)
     last = pages.read(len(pages) - 1, ALL).lines
     with log.open("a") as file:
@@ -105,7 +105,7 @@ def test_what_is_written_meanwhile_is_found_too(log: Path):
     assert pages.total == LONG + 2 and texts([pages.read(len(pages) - 1, ALL)])[-1] == "and half a line"
 
 
-def test_a_file_that_was_moved_away_is_read_on_and_a_cut_one_is_said_to_be(log: Path):
+def test_a_moved_file_is_still_read_and_a_truncated_one_is_reported(log: Path):
     pages = indexed(log)
     log.rename(log.with_suffix(".1"))
     log.write_text("another\n")
@@ -117,7 +117,7 @@ def test_a_file_that_was_moved_away_is_read_on_and_a_cut_one_is_said_to_be(log: 
         list(pages.index())
 
 
-def test_a_line_longer_than_pages_takes_one_and_little_memory(tmp_path: Path):
+def test_a_line_longer_than_pages_takes_one_page_and_little_memory(tmp_path: Path):
     path = tmp_path / "long.log"
     path.write_bytes(b"first\n" + b"y" * (20 * PAGE) + b"\nlast\n")
     tracemalloc.start()
@@ -146,7 +146,7 @@ def test_a_log_that_is_kept_whole_lost_nothing_to_a_flood():
     assert WHOLE <= BURST and WHOLE < KEPT
 
 
-def test_the_descriptor_is_given_back(log: Path):
+def test_the_descriptor_is_released(log: Path):
     def open_logs() -> int:
         links = (entry.readlink() for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink())
         return sum(link == log for link in links)

@@ -40,13 +40,13 @@ def test_the_decision_table(values: dict[str, Any], expected: list[tuple[str, st
     assert decide(**values) == expected
 
 
-def test_fp16_may_look_for_its_loss_scale_but_not_for_ever() -> None:
+def test_skipped_steps_are_normal_at_first_and_a_warning_if_they_last() -> None:
     skipped = [iteration_line(i, loss=None, grad=None, skipped=10) for i in range(10, 110, 10)]
     assert alerts(*skipped[:3]) == [("all-skipped", "info")]
     assert alerts(*skipped)[:2] == [("all-skipped", "info"), ("skipping", "warning")]
 
 
-def test_a_long_stretch_of_nan_is_one_alert_and_one_word_at_its_end() -> None:
+def test_a_long_stretch_of_nan_gives_one_alert_and_one_note_at_its_end() -> None:
     healthy = [iteration_line(i) for i in range(1, 400)]
     sick = [iteration_line(i, loss=None, grad="nan", scale="1.0") for i in range(400, 2400)]
     again = [iteration_line(i) for i in range(2400, 2500)]
@@ -55,12 +55,12 @@ def test_a_long_stretch_of_nan_is_one_alert_and_one_word_at_its_end() -> None:
     assert "2000 lines, iterations 400 to 2399" in found[1]["message"] and found[1]["severity"] == "info"
 
 
-def test_a_loss_that_comes_and_goes_is_one_stretch() -> None:
+def test_a_loss_that_is_missing_now_and_then_gives_one_stretch() -> None:
     lines = [iteration_line(i, **({"loss": None, "grad": "nan"} if i % 2 else {})) for i in range(1, 300)]  # type: ignore[arg-type]
     assert alerts(*lines) == [("nan-loss", "critical"), ("nan-loss-ended", "info")]
 
 
-def test_the_main_loss_is_missed_although_auxiliary_ones_are_there() -> None:
+def test_a_missing_main_loss_is_an_alert_even_beside_auxiliary_losses() -> None:
     moe = [
         iteration_line(i).replace("| loss scale", "| load_balancing_loss: 1.01 | loss scale")
         for i in range(1, 30)
@@ -69,11 +69,11 @@ def test_the_main_loss_is_missed_although_auxiliary_ones_are_there() -> None:
     assert alerts(*moe) == [] and alerts(*moe, gone) == [("absent-loss", "error")]
 
 
-def test_a_restart_begins_anew() -> None:
+def test_a_restart_resets_the_alerts() -> None:
     first = [iteration_line(i, loss=None, grad="nan") for i in (100, 110)]
     second = [iteration_line(i, loss=None, grad="nan") for i in (90, 100)]
     assert [kind for kind, _ in alerts(*first, *second)] == ["nan-loss", "nan-loss-ended"] * 2
 
 
-def test_lines_that_are_not_of_training_are_not_judged() -> None:
+def test_lines_without_training_fields_raise_no_alert() -> None:
     assert alerts(" iteration 5/10 | tokens/sec/gpu: 7 |\n") == []

@@ -1,4 +1,4 @@
-"""Errors: recognised, explained, and of many ranks made one."""
+"""Known errors are recognised and explained, and the same error of many ranks becomes one."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ RAISED = [
 ]
 
 
-def test_every_row_of_the_table_has_a_line_here() -> None:
+def test_every_known_error_has_an_example_here() -> None:
     assert {kind for kind, _ in [*LINES, *RAISED]} == {row.kind for row in KNOWN_ERRORS}
 
 
@@ -117,7 +117,7 @@ def test_an_error_is_recognised_and_explained(kind: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "line"), RAISED)
-def test_some_are_errors_only_where_a_traceback_ends_in_them(kind: str, line: str) -> None:
+def test_some_phrases_are_errors_only_at_the_end_of_a_traceback(kind: str, line: str) -> None:
     assert one("\n".join(traceback("", line)) + "\n", "error")["kind"] == kind
     assert not rows(parse(line + "\n"), "error")
 
@@ -133,7 +133,7 @@ def test_some_are_errors_only_where_a_traceback_ends_in_them(kind: str, line: st
         ("RuntimeError: something", ["[E1130 11:12:13 x.cpp:9] [Rank 0] Watchdog caught collective operation timeout: x"], "exception"),
     ],
 )  # fmt: skip
-def test_an_exception_may_be_explained_by_the_lines_of_its_message(rank: str, exception: str, details: list[str], kind: str) -> None:  # fmt: skip
+def test_the_lines_of_its_message_may_explain_an_exception(rank: str, exception: str, details: list[str], kind: str) -> None:  # fmt: skip
     lines = [*traceback(rank, exception), *(rank + detail for detail in details)]
     first = rows(parse("\n".join(lines) + "\n"), "error")[0]
     assert (first["kind"], first["ranks"]) == (kind, 1)
@@ -166,7 +166,7 @@ def test_phrases_hold_no_digits_and_are_in_lower_case(kind: str) -> None:
         "INFO: no errors found",
     ],
 )
-def test_words_of_warning_are_no_errors(line: str) -> None:
+def test_warnings_are_no_errors(line: str) -> None:
     assert not rows(parse(line + "\n"), "error")
 
 
@@ -248,7 +248,7 @@ def test_a_bare_assertion_says_what_it_asserted() -> None:
     assert row["message"] == "AssertionError assert a == b"
 
 
-def test_the_traceback_of_a_worker_says_more_than_that_a_worker_failed() -> None:
+def test_a_workers_own_traceback_replaces_the_report_that_it_failed() -> None:
     caught = traceback("", "RuntimeError: Caught RuntimeError in DataLoader worker process 0.")
     original = ["Original " + line for line in traceback("", "RuntimeError: a stored shape is wrong")[:1]]
     text = "\n".join([*caught, *original, *traceback("", "RuntimeError: a stored shape is wrong")[1:]]) + "\n"
@@ -256,7 +256,7 @@ def test_the_traceback_of_a_worker_says_more_than_that_a_worker_failed() -> None
     assert (row["message"], row["ranks"]) == ("RuntimeError: a stored shape is wrong", 1)
 
 
-def test_a_traceback_that_is_drawn_in_a_frame_is_one() -> None:
+def test_a_traceback_in_a_frame_is_read() -> None:
     text = """╭──── Traceback (most recent call last) ────╮
 │ /w/x.py:3 in main                         │
 │ ❱ 33 │ raise RuntimeError("CUDA out of memory") │
@@ -281,7 +281,7 @@ def test_chained_exceptions_are_two_errors_at_most_and_the_cause_comes_first() -
     assert [row["message"][:8] for row in found] == ["KeyError", "RuntimeE"]
 
 
-def test_a_traceback_that_ends_in_nothing_swallows_nothing() -> None:
+def test_a_traceback_without_an_end_hides_no_later_events() -> None:
     text = "Traceback (most recent call last):\n  File x\n" + "".join(iteration_line(i) for i in range(1, 50))
     assert len(rows(parse(text), "iteration")) == 49
 
@@ -296,7 +296,7 @@ def test_a_hanging_job_shows_its_error_before_the_log_ends() -> None:
     assert [row["ranks"] for row in rows(parser.finish(), "error")] == [2]
 
 
-def test_an_error_is_told_when_iterations_go_on_after_it() -> None:
+def test_an_error_is_reported_when_iterations_follow_it() -> None:
     parser = Parser()
     parser.feed(b"Possible transient error!\n")
     found = rows(parser.feed(iteration_line(5).encode()))
@@ -327,7 +327,7 @@ def test_schedulers_say_why_they_end_a_job(line: str, word: str) -> None:
     assert word in row["message"] and diagnose(record).phase == "stopped"
 
 
-def test_what_slurm_says_at_the_end() -> None:
+def test_the_end_of_a_slurm_job() -> None:
     cancelled = (
         "slurmstepd: error: *** JOB 123 ON node1 CANCELLED AT 2026-11-30T10:00:00 DUE TO TIME LIMIT ***"
     )
@@ -336,7 +336,7 @@ def test_what_slurm_says_at_the_end() -> None:
     assert one("srun: error: node1: task 3: Out Of Memory\n", "error")["kind"] == "host-out-of-memory"
 
 
-def test_the_interruption_that_the_terminal_echoes_is_an_end_and_no_hanging() -> None:
+def test_ctrl_c_ends_the_job_and_is_no_hang() -> None:
     text = '^CTraceback (most recent call last):\n  File "x", line 1, in <module>\n    main()\nKeyboardInterrupt\n'
     error = one(text, "error")
     assert (error["kind"], error["line"]) == ("interrupted", 4)
@@ -346,7 +346,7 @@ def test_the_interruption_that_the_terminal_echoes_is_an_end_and_no_hanging() ->
     assert (found.phase, found.hanging) == ("failed", False)
 
 
-def test_the_end_of_a_job_and_of_its_step_is_one_alert() -> None:
+def test_a_cancelled_job_and_its_step_give_one_alert() -> None:
     lines = [
         SLURM + " DUE TO TIME LIMIT ***",
         SLURM.replace("JOB 4711", "STEP 4711.0") + " DUE TO TIME LIMIT ***",

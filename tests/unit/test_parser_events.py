@@ -1,4 +1,4 @@
-"""Validation, checkpoints, milestones, arguments, parameters, memory, timers and exits, in the words of every version."""
+"""Validation, checkpoints, milestones, arguments, parameters, memory, timers and exits, in the wording of every version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_validation(line: str, iteration: int | None, kind: str, loss: float) ->
     assert (row["iteration"], row["set"], row["values"]["lm loss value"]) == (iteration, kind, loss)
 
 
-def test_a_validation_loss_that_is_no_number_is_an_alert_and_its_perplexity_is_not_believed() -> None:
+def test_a_nan_validation_loss_is_an_alert_and_its_perplexity_is_ignored() -> None:
     found = rows(
         parse(" validation loss at iteration 40 | lm loss value: NAN | lm loss PPL: 4.851652E+08 | ")
     )
@@ -90,7 +90,7 @@ def test_the_argument_block() -> None:
     assert values["a_name_that_is_longer_than_forty_eight_characters_is"] == "[1, 2]"
 
 
-def test_arguments_of_gpt_neox_lose_the_word_of_their_origin() -> None:
+def test_gpt_neox_arguments_lose_the_word_default_or_updated() -> None:
     text = "  model_parallel_size ............. 1...........................default\n  optimizer ....................... {'type': 'Adam'}updated\n"
     assert [row["value"] for row in rows(parse(text), "argument")] == ["1", "{'type': 'Adam'}"]
 
@@ -232,7 +232,7 @@ def test_a_log_of_rank_0_alone_says_where_the_iteration_lines_are() -> None:
     assert not rows(parse("\n".join(started)), "alert"), "a run that has only started has none yet"
 
 
-def test_deepspeeds_own_words_for_a_loss_scale_at_its_end() -> None:
+def test_deepspeed_reports_a_minimal_loss_scale() -> None:
     text = "[2021-01-26 22:05:35,108] [INFO] [fused_optimizer.py:316:_update_scale] Reducing dynamic loss scale from {} to {}\n"
     lines = [text.format(a, b) for a, b in ((4, 2), (2, 1), (1, 1), (1, 1))]
     assert [row["line"] for row in rows(parse("".join(lines)), "alert")] == [3], (

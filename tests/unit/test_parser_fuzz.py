@@ -1,4 +1,4 @@
-"""No bytes make the parser raise, and no cut changes what it says."""
+"""No bytes make the parser raise, and neither chunks nor fast paths change the events."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_random_bytes_never_raise(data: bytes) -> None:
 
 @given(st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=20), max_size=60), st.integers(0, 2**32))
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_scrambled_logs_never_raise_and_cuts_do_not_matter(parts: list[bytes], seed: int) -> None:
+def test_scrambled_logs_never_raise_and_chunks_do_not_matter(parts: list[bytes], seed: int) -> None:
     data, r = b"".join(parts), random.Random(seed)
     whole = as_set(parse(data))
     assert as_set(parse_in_pieces(data, lambda: r.randrange(1, 40))) == whole
     assert as_set(parse_line_by_line(data.replace(b"\r\n", b"\n"))) == whole
 
 
-def test_every_position_is_a_place_to_cut() -> None:
+def test_a_cut_at_any_position_gives_the_same_events() -> None:
     data = b"".join(
         [
             *(iteration_line(i).encode() for i in range(1, 6)),
@@ -68,19 +68,19 @@ def test_every_position_is_a_place_to_cut() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_troubled_logs_read_as_columns_say_what_their_lines_say(seed: int) -> None:
+def test_troubled_logs_read_as_columns_give_the_events_of_their_lines(seed: int) -> None:
     data, r = troubled_log(seed), random.Random(seed)
     expected = as_set(parse_line_by_line(data.replace(b"\r\n", b"\n")))
     assert as_set(parse(data)) == expected
     assert as_set(parse_in_pieces(data, lambda: r.randrange(1, 5000))) == expected
 
 
-def test_an_endless_line_of_hostile_bytes_is_held_in_bounds() -> None:
+def test_an_endless_line_takes_bounded_memory() -> None:
     data = bytes(random.Random(1).randrange(256) for _ in range(70_000)).replace(b"\n", b"")
     assert parse(data * 3) == []
 
 
-def test_timer_lines_between_iteration_lines_say_what_they_say_alone() -> None:
+def test_timer_lines_between_iteration_lines_give_the_events_of_their_lines() -> None:
     parts: list[str] = []
     for i in range(1, 2000):
         parts += [
@@ -117,7 +117,7 @@ def test_numbers_of_any_length_never_raise(logs: Path, digits: int) -> None:
 @pytest.mark.parametrize(
     "prefix", ["", "[1,15]<stdout>: ", "[rank3]: ", "[Mon Nov 30 03:29:{:02d} 2026][1,3]<stdout>: "]
 )
-def test_timer_blocks_after_every_line_below_a_launcher_say_what_they_say_alone(prefix: str) -> None:
+def test_timer_blocks_behind_prefixes_give_the_events_of_their_lines(prefix: str) -> None:
     parts: list[str] = []
     for i in range(1, 500):
         block = [
@@ -155,7 +155,7 @@ def test_colours_do_not_slow_or_change_what_lines_say() -> None:
     assert longest > 300
 
 
-def test_every_known_error_and_rule_is_among_the_lines_that_may_mean_something() -> None:
+def test_every_known_error_and_rule_has_a_trigger_word() -> None:
     for row in (row for row in KNOWN_ERRORS if not row.raised):
         for pieces in row.phrases:
             assert may_mean_something(" x ".join(pieces).encode()), pieces
@@ -164,7 +164,7 @@ def test_every_known_error_and_rule_is_among_the_lines_that_may_mean_something()
     assert not may_mean_something(b"node1:42:43 [3] NCCL INFO Channel 00/0 : 3[3] -> 4[4] via P2P/CUMEM/read")
 
 
-def test_lines_that_differ_in_numbers_and_addresses_only_are_known_when_they_come_again() -> None:
+def test_noise_is_recognised_whatever_its_numbers_and_addresses() -> None:
     """Also that nothing meaningful hides behind such a form."""
     noise = b"".join(b"node1:%d comm 0x%06x nranks 64 - Init\n" % (i, 977 * i) for i in range(1000))
     tail = b"Exit code:    1\nBus error\n"
@@ -189,7 +189,7 @@ AGAIN = [
 
 @pytest.mark.parametrize("prefix", ["", "[1,#]<stdout>: "])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_comes_again_between_lines_says_what_it_says_alone(seed: int, prefix: str) -> None:
+def test_repeated_gaps_give_the_events_of_their_lines(seed: int, prefix: str) -> None:
     """Only its numbers differ, in their values and lengths."""
     r = random.Random(seed)
     numbers = ["0", "1", "7", "42", "2024", "09", "16777216", "9" * 17, "9" * 18, "9" * 19]
@@ -205,7 +205,7 @@ def test_what_comes_again_between_lines_says_what_it_says_alone(seed: int, prefi
     assert as_set(parse_in_pieces(data, lambda: r.randrange(1, 9000))) == expected
 
 
-def test_ranks_that_take_turns_are_read_together() -> None:
+def test_lines_of_alternating_ranks_share_batches() -> None:
     """Only an iteration that the same rank prints again, or that falls, begins another attempt."""
     order = [(i, rank) for i in range(1, 400) for rank in (0, 1, 15)]
     order += [(i, rank) for i in (399, *range(350, 380)) for rank in (15, 0)]
@@ -229,7 +229,7 @@ def test_json_lines_are_the_objects_of_the_events() -> None:
 @pytest.mark.parametrize(
     "odd", ["007.5", "-00.5", "+1.5", ".5", "5.", "1_0.5", "1e5", "1E999", "nan", "-inf", "-0.0", "12345678901234567890.5"]
 )  # fmt: skip
-def test_numbers_that_json_does_not_know_are_written_as_it_does(odd: str) -> None:
+def test_numbers_that_are_no_json_are_rewritten(odd: str) -> None:
     for some in ("0.765", "47.021", "10.5"):
         data = "".join(iteration_line(i, grad=odd if i % 100 == 0 else some) for i in range(1, 400)).encode()
         events = parse(data)

@@ -39,7 +39,7 @@ def wild(logs: Path) -> list[str]:
     return [json.loads(line)["line"] for line in (logs / "wild.jsonl").read_text().splitlines()]
 
 
-def test_every_line_of_the_wild_is_what_it_is(logs: Path) -> None:
+def test_every_line_of_wild_jsonl_gives_the_right_events(logs: Path) -> None:
     for number, line in enumerate(wild(logs)):
         found = rows(parse(line))
         names = {row["event"] for row in found}
@@ -118,7 +118,7 @@ def test_what_is_no_iteration_line(line: str) -> None:
     assert not [row for row in found if row["event"] in ("iteration", "timers")]
 
 
-def test_what_is_glued_to_a_line_is_read_as_a_line() -> None:
+def test_glued_text_is_read_as_a_line_of_its_own() -> None:
     first = iteration_line(20).rstrip("\n")
     events = rows(parse(first + "Number of parameters in transformer block in billions:  0.44\n\n"))
     assert [row["event"] for row in events] == ["iteration", "parameters"]
@@ -176,7 +176,7 @@ def test_alike_lines_are_one_batch_of_columns() -> None:
     assert batch.times[-1] == "2024-09-03T13:53:10" and batch.times[-2:][0] == "2024-09-03T13:53:00"
 
 
-def test_a_batch_goes_on_over_lines_that_mean_nothing_to_it_but_not_over_others() -> None:
+def test_only_dependent_events_end_a_batch() -> None:
     lines = [iteration_line(i) for i in range(1, 60)]
     lines[20] += "time (ms) | forward: 1.5 | backward: 2.5\n"
     lines[30] += "some words of a library\n"
@@ -225,7 +225,7 @@ def test_forms_that_alternate_are_all_read() -> None:
     assert sum("lm loss" in row["values"] for row in found) == 999
 
 
-def test_lines_behind_the_name_of_a_host_are_all_read() -> None:
+def test_lines_behind_a_host_name_are_all_read() -> None:
     """pdsh, which DeepSpeed starts nodes with, puts it there; forks in bf16 print no loss scale."""
     lines = [
         f"worker-0:  iteration {i:8d}/ 1000 | consumed samples: {8 * i:12d} | lm loss: {9 - i / 100:.6E} |\n"
@@ -243,15 +243,13 @@ def test_lines_behind_the_name_of_a_host_are_all_read() -> None:
         (" lm loss: 1.064E+01 |", {"learning rate": 2e-4, "lm loss": 10.64}),
     ],
 )
-def test_the_last_field_of_a_line_that_is_being_written_is_not_believed(
-    end: str, values: dict[str, float]
-) -> None:
+def test_the_last_field_of_an_unfinished_line_is_ignored(end: str, values: dict[str, float]) -> None:
     assert one(" iteration 5/10 | learning rate: 2E-04 |" + end, "iteration")["values"] == values
 
 
 @pytest.mark.parametrize(
     "text", [" iteration 5/10 | lm lo", " iteration 5/1", " validation loss at iteration 5 | lm"]
 )
-def test_nothing_of_a_line_that_has_only_begun_is_believed(text: str) -> None:
+def test_an_iteration_line_without_a_whole_field_is_ignored(text: str) -> None:
     found = rows(parse(text))
     assert not any(row["event"] == "iteration" or row["values"] for row in found)

@@ -1,4 +1,4 @@
-"""Bytes become clean lines, and the launchers' prefixes give the rank."""
+"""Bytes become clean lines, and the prefixes of launchers give the rank."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ ValueError: x
 
 
 @pytest.mark.parametrize(("prefix", "rank"), PREFIXES)
-def test_a_prefix_is_taken_off_and_gives_the_rank(prefix: str, rank: int | None) -> None:
+def test_a_prefix_is_removed_and_gives_the_rank(prefix: str, rank: int | None) -> None:
     text, found = strip_prefixes(prefix + "successfully done")
     assert (text.strip(), found) == ("successfully done", rank)
 
 
 @pytest.mark.parametrize(("prefix", "rank"), PREFIXES)
-def test_an_iteration_line_is_read_below_every_prefix(prefix: str, rank: int | None) -> None:
+def test_an_iteration_line_is_read_behind_every_prefix(prefix: str, rank: int | None) -> None:
     row = one(iteration_line(20, prefix=prefix), "iteration")
     assert (row["rank"], row["iteration"], row["values"]["lm loss"]) == (rank, 20, 3.212345)
 
 
 @pytest.mark.parametrize("prefix", [*(prefix for prefix, _ in PREFIXES), "> ", "   123\t", "704.7s\t1461\t"])
-def test_all_of_a_job_is_read_below_every_prefix(prefix: str) -> None:
+def test_a_whole_job_is_read_behind_every_prefix(prefix: str) -> None:
     plain = [(row["event"], row["line"]) for row in rows(parse(JOB))]
     found = rows(parse("".join(prefix + line + "\n" for line in JOB.splitlines())))
     assert [(row["event"], row["line"]) for row in found] == plain
@@ -86,7 +86,7 @@ def test_all_of_a_job_is_read_below_every_prefix(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["log", "message"])
-def test_lines_that_a_collector_made_json_are_lines_again(key: str) -> None:
+def test_json_of_log_collectors_is_unwrapped(key: str) -> None:
     text = "".join(
         json.dumps({key: line + "\n", "stream": "stdout", "time": f"2025-02-11T04:17:0{n % 9}Z"}) + "\n"
         for n, line in enumerate(JOB.splitlines())
@@ -115,7 +115,7 @@ def test_other_json_is_left_alone(text: str) -> None:
         "job7.sh: line 3: x",
     ],
 )
-def test_what_only_looks_like_a_prefix_stays(text: str) -> None:
+def test_text_that_only_resembles_a_prefix_stays(text: str) -> None:
     assert strip_prefixes(text) == (text, None)
 
 
@@ -131,13 +131,13 @@ def test_colours_progress_bars_and_broken_text_are_cleaned() -> None:
     assert decode(b"caf\xc3\xa9 \xff\xfe") == "café ��"
 
 
-def test_a_bar_that_was_rewritten_for_long_does_not_hide_the_line_after_it() -> None:
+def test_a_long_progress_bar_does_not_hide_the_next_line() -> None:
     bar = b"".join(b"\r%d%%|####" % i for i in range(50_000))
     row = one(bar + b"\r" + iteration_line(20).encode(), "iteration")
     assert row["iteration"] == 20 and row["line"] == 1
 
 
-def test_too_long_a_line_is_clipped_whole_or_in_pieces() -> None:
+def test_a_long_line_is_clipped_whether_it_comes_whole_or_in_pieces() -> None:
     line = b"x" * (3 * LINE_LIMIT)
     splitter, seen = LineSplitter(), b""
     for start in range(0, len(line), 10_000):
@@ -152,5 +152,5 @@ def test_windows_line_ends_are_line_ends() -> None:
     assert [row["iteration"] for row in rows(parse(text), "iteration")] == list(range(1, 40))
 
 
-def test_the_last_line_counts_without_its_newline() -> None:
+def test_a_last_line_without_a_newline_is_read() -> None:
     assert one(iteration_line(7).rstrip("\n"), "iteration")["iteration"] == 7

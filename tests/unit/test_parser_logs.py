@@ -1,4 +1,4 @@
-"""Real logs, whole: what they say, how often, with which numbers.
+"""Whole real logs: their events, how many there are, and their numbers.
 
 Golden files hold every event but the arguments: `mdk-tui parse LOG --json | grep -v '"event": "argument"'`.
 """
@@ -49,7 +49,7 @@ def test_what_a_log_says_and_how_often(logs: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "logs").glob("*.log")), ids=lambda path: path.stem)
-def test_cut_anywhere_a_log_says_the_same(path: Path) -> None:
+def test_chunks_of_any_size_give_the_same_events(path: Path) -> None:
     data = path.read_bytes()
     expected = as_set(parse_line_by_line(data))
     for size in (1, 7, 1000, 4096, len(data)):

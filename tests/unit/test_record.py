@@ -1,4 +1,4 @@
-"""What a log has said, kept in bounded memory and the same however it was read."""
+"""The contents of a log in bounded memory, the same however the log was read."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_iteration_that_goes_back_starts_a_segment_and_both_are_kept() -> Non
     assert [curve.xs[0] for curve in record.curves("lm loss", start=31)] == [31]
 
 
-def test_a_new_start_that_goes_on_after_the_last_iteration_is_a_segment_too() -> None:
+def test_a_resume_at_the_next_iteration_starts_a_segment() -> None:
     record = record_of(WORLD + iterations(1, 30) + WORLD + iterations(31, 40))
     assert [(s.first, s.last) for s in record.segments] == [(1, 30), (31, 40)]
 
@@ -106,7 +106,7 @@ def test_a_line_printed_twice_is_no_restart() -> None:
     assert [(s.first, s.last) for s in record.segments] == [(1, 9)]
 
 
-def test_a_loss_that_vanished_is_not_shown_as_the_newest() -> None:
+def test_a_loss_missing_from_the_last_line_is_not_shown() -> None:
     record = record_of(iteration(1, loss=2.0) + iteration(2, loss=None))
     assert "lm loss" not in record.last
     assert record.last["loss scale"] == 1.0
@@ -147,7 +147,7 @@ def test_time_left_counts_what_evaluations_cost_and_forgets_a_slow_start() -> No
     assert record.iteration_ms == 2000.0
 
 
-def test_a_job_that_slept_for_a_night_is_not_expected_to_do_so_again() -> None:
+def test_a_suspended_job_does_not_spoil_the_estimate() -> None:
     log = iteration(1, time="2026-11-29 10:00:00") + iteration(2, time="2026-11-30 10:00:00")
     assert record_of(log).seconds_left() == 998 * 3.0
 
@@ -157,7 +157,7 @@ def test_after_a_restart_only_the_new_speed_counts() -> None:
     assert record_of(slow + iteration(20, ms=1000.0)).iteration_ms == 1000.0
 
 
-def test_numbers_beyond_any_machine_and_times_that_are_none_are_survived() -> None:
+def test_huge_numbers_and_invalid_times_are_survived() -> None:
     record = Record()
     for n in (1, 2, 3):
         columns = {"lm loss": [10**400], "x": [n * 10**30], ITERATION_MS: [math.inf]}
@@ -221,7 +221,7 @@ def test_the_extremes_of_a_long_run_are_in_its_curve() -> None:
     assert (max(curve.highs), min(curve.lows)) == (50.0, -50.0)
 
 
-def test_a_curve_is_prepared_in_slices_between_which_the_reader_may_go_on() -> None:
+def test_a_curve_is_prepared_in_slices() -> None:
     record, other = Record(), Record()
     rows = 5 * SLICE + 17
     for part in (record, other):

@@ -1,4 +1,4 @@
-"""Columns keep every number in little room; pyramids lose no minimum and no maximum."""
+"""Columns keep every number in little memory; pyramids keep every minimum and maximum."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def column_of(batches: Sequence[Sequence[float]]) -> Column:
 
 
 @given(BATCHES)
-def test_a_column_gives_back_what_was_put_in_however_it_was_cut(batches: list[Sequence[float]]) -> None:
+def test_a_column_returns_its_values_however_they_arrived(batches: list[Sequence[float]]) -> None:
     expected = [value for values in batches for value in values]
     column = column_of(batches)
     assert len(column) == len(expected)
@@ -60,7 +60,7 @@ def test_a_column_has_no_row_beyond_its_ends() -> None:
             column[row]
 
 
-def test_a_number_too_large_for_a_machine_is_infinite() -> None:
+def test_a_number_too_large_for_a_float_is_infinite() -> None:
     column = column_of([[10**400], [-(10**400), 1.5]])
     assert list(column) == [math.inf, -math.inf, 1.5]
 
@@ -84,7 +84,7 @@ def test_constant_and_linear_columns_take_no_room(piece: int, rows: int) -> None
     )
 
 
-def test_whole_numbers_in_no_order_do_not_make_a_piece_each() -> None:
+def test_unordered_whole_numbers_share_pieces() -> None:
     column = Column()
     tracemalloc.start()
     for row in range(12_000):
@@ -171,7 +171,7 @@ def test_a_growing_curve_keeps_its_edges() -> None:
     )
 
 
-def test_what_is_not_finite_is_not_drawn() -> None:
+def test_nan_and_infinite_values_are_not_drawn() -> None:
     series = Series()
     series.extend([10, 20, 30, 40], [1.0, math.nan, math.inf, 2.0])
     assert series.curve(-math.inf, math.inf, 200).xs == [10.0, 40.0]

@@ -1,4 +1,4 @@
-"""What `mdk-tui summary` says of real logs, of logs that break, of runs."""
+"""`mdk-tui summary` of real logs, damaged logs and runs."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_values_of_a_real_run() -> None:
     assert found["attention"] == []
 
 
-def test_a_loss_that_is_nan_calls_for_attention_and_is_text_in_json() -> None:
+def test_a_nan_loss_needs_attention_and_is_text_in_json() -> None:
     found = said("2xh200-bf16-nan-unchecked.log")
     assert found["last"]["grad norm"] == "nan"
     assert "lm loss" not in found["last"]
     assert "nan-loss" in found["attention"]
 
 
-def test_ranks_that_ran_out_of_memory_and_wait_for_ever() -> None:
+def test_a_job_that_hangs_after_running_out_of_memory() -> None:
     found = said("2xh200-oom-then-hangs.log")
     assert (found["cause"]["ranks"], found["cause"]["first_rank"]) == (2, 0)
     assert "micro-batch-size" in found["cause"]["remedy"]
@@ -169,7 +169,7 @@ def test_check_exits_with_3_when_something_needs_attention(log: str, status: int
 
 
 @pytest.mark.parametrize("name", ["nothing.log", "2026-11-30/10-00-00", "a" * 5000, "nul\0", "."])
-def test_what_is_neither_log_nor_run_is_a_sentence(
+def test_a_name_of_neither_a_log_nor_a_run_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -179,7 +179,7 @@ def test_what_is_neither_log_nor_run_is_a_sentence(
     assert result.exception.remedy
 
 
-def test_hostile_logs_are_summed_up_without_escape_codes(tmp_path: Path) -> None:
+def test_hostile_logs_are_summarised_without_escape_codes(tmp_path: Path) -> None:
     path = tmp_path / "hostile.log"
     path.write_bytes(
         b"\x00\xff" * 1000
@@ -192,7 +192,7 @@ def test_hostile_logs_are_summed_up_without_escape_codes(tmp_path: Path) -> None
     assert "\x07" not in result.output
 
 
-def test_a_run_is_found_by_its_name_and_knows_better_than_its_log_how_it_ended(tmp_path: Path) -> None:
+def test_the_state_of_a_run_overrides_the_phase_of_its_log(tmp_path: Path) -> None:
     """Its log hangs; its processes are gone without a word."""
     folder = RunFolder(tmp_path / "outputs" / "runs" / "2026-11-30" / "10-00-00")
     folder.path.mkdir(parents=True)
@@ -211,7 +211,7 @@ def test_a_run_is_found_by_its_name_and_knows_better_than_its_log_how_it_ended(t
 
 
 @pytest.mark.parametrize("log", [b"", b"epoch 1 loss 3.0\n", bytes(range(256)) * 20])
-def test_what_holds_no_line_of_megatron_is_said_to(log: bytes) -> None:
+def test_a_log_without_megatron_lines_is_named_as_such(log: bytes) -> None:
     told = run("-", standard_input=log)
     assert told.return_value == 0 and "phase                             unknown" in told.output
     assert "No line of training by Megatron-LM was found" in told.output
@@ -228,7 +228,7 @@ def test_what_holds_no_line_of_megatron_is_said_to(log: bytes) -> None:
         ("srun: error: gpu07: tasks 0-7: Terminated", "Terminated"),
     ],
 )
-def test_how_a_log_ended_is_told(line: str, reason: str) -> None:
+def test_the_end_of_a_log_is_shown(line: str, reason: str) -> None:
     told = run("-", standard_input=(WORLD + iterations(1, 3) + line + "\n").encode())
     assert "phase                             stopped" in told.output and reason in told.output
 
@@ -241,7 +241,7 @@ def test_how_a_log_ended_is_told(line: str, reason: str) -> None:
         ("BrokenPipeError: [Errno 32] Broken pipe\n", "peer-lost"),
     ],
 )  # fmt: skip
-def test_the_cause_is_what_does_not_follow_from_another_error(log: str, cause: str) -> None:
+def test_the_cause_is_no_consequence_of_another_error(log: str, cause: str) -> None:
     found = diagnose(record_of(WORLD + "Traceback (most recent call last):\n" + log + "ChildFailedError:\n"))
     assert found.cause is not None and found.cause.kind == cause
 

@@ -1,4 +1,4 @@
-"""`mdk-tui watch` and `attach` before the screen opens: what cannot be watched is said in a sentence with a remedy."""
+"""`mdk-tui watch` and `attach` refuse what cannot be watched, with a sentence and a remedy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def refusal(path: Path) -> UserError:
     return caught.value
 
 
-def test_a_log_is_taken(logs: Path):
+def test_a_log_is_accepted(logs: Path):
     assert readable_log(logs / "tutorial-1node.log") == logs / "tutorial-1node.log"
 
 
-def test_an_empty_log_is_taken_it_may_grow(tmp_path: Path):
+def test_an_empty_log_is_accepted_because_it_may_grow(tmp_path: Path):
     (tmp_path / "train.log").touch()
     assert readable_log(tmp_path / "train.log")
 
@@ -43,7 +43,7 @@ def test_a_folder_names_its_logs(tmp_path: Path):
     assert "is a folder" in error.message and "train.log" in error.remedy
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path):
+def test_a_binary_file_is_refused(tmp_path: Path):
     path = tmp_path / "model.pt"
     path.write_bytes(b"PK\x03\x04\0\0\0")
     assert "is not a text file" in refusal(path).message
@@ -62,13 +62,15 @@ def test_a_null_character_in_the_name(tmp_path: Path):
 @pytest.mark.parametrize(
     "start", [b"\xff\xfei\0t\0e\0r\0", b"\0" * 100 + b" iteration", "学習\n".encode(), b"\0" * 9]
 )
-def test_a_log_in_utf_16_or_with_holes_is_taken(tmp_path: Path, start: bytes):
+def test_a_log_in_utf_16_or_with_holes_is_accepted(tmp_path: Path, start: bytes):
     (tmp_path / "train.log").write_bytes(start)
     assert readable_log(tmp_path / "train.log")
 
 
 @pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, lzma.compress])
-def test_a_packed_log_says_how_it_is_read(tmp_path: Path, pack: Callable[[bytes], bytes]):
+def test_a_compressed_log_is_refused_with_the_command_that_reads_it(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+):
     path = tmp_path / "train.log.packed"
     path.write_bytes(pack(b"iteration"))
     error = refusal(path)
