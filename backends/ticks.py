@@ -64,11 +64,6 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} m" if hours else f"{minutes} m {seconds % 60} s"
 
 
-def mib_words(mib: float) -> str:
-    """Memory given in MiB: "73.3 GiB", below one GiB "436 MiB"."""
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
-
-
 def rounded(seconds: float) -> str:
     """A time that is left, to the minute: a countdown of seconds would be redrawn every second and says no more."""
     return "under a minute" if seconds < 60 else duration(seconds // 60 * 60).removesuffix(" 0 s")

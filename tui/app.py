@@ -1,4 +1,4 @@
-"""The application: which screens there are and how they are reached, looks, the watch over the runs. No feature logic."""
+"""The application: its screens and the keys to them, its look, and the watch over the runs. No feature logic."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first screen. Its monitor shows `run`, or `source` (a log, or a pipe's descriptor), else the newest run; its
-    comparison is of `compared`."""
+    """The first screen. The monitor shows `run`, or `source` (a log, or the descriptor of a pipe), else the newest run; the
+    comparison shows `compared`."""
 
     screen: str = "home"
     run: RunFolder | None = None
@@ -45,7 +45,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A screen that a digit leads to. `screen`: its module below tui.screens, and its class there."""
+    """A screen that a digit opens. `screen`: its module in tui.screens and its class there."""
 
     name: str
     key: str
@@ -66,7 +66,7 @@ PLACES = (
 
 
 class MdkApp(SurvivingApp):
-    """`runs` is what the workspace holds, newest first, kept up to date by a thread; None until it was read once.
+    """`runs` are the runs of the workspace, newest first, kept up to date by a thread; None until they were read once.
 
     `watch` yields the runs until its event is set; the default also gives a run whose supervisor was killed a new one.
     """
@@ -96,7 +96,7 @@ class MdkApp(SurvivingApp):
         watch: Callable[[threading.Event], Iterator[tuple[SeenRun, ...]]] | None = None,
     ) -> None:
         self.DEFAULT_MODE = opening.screen  # pyright: ignore[reportAttributeAccessIssue] (or Textual makes, styles and draws an empty screen first)
-        # Textual chooses its filter for NO_COLOR here, before the theme is known: the other one turns default into black.
+        # Textual chooses its colour filter here, before it knows the theme; the wrong one turns the default colour into black.
         super().__init__(ansi_color=True if look.own_colours else None)
         self.workspace = workspace
         self.ascii_only = look.ascii_only
@@ -117,7 +117,7 @@ class MdkApp(SurvivingApp):
             self.add_mode(name, factory)
 
     def _factories(self) -> dict[str, Callable[[], Screen[Any]]]:
-        """Each screen is imported when it is first shown: the first paint waits for one of them only."""
+        """Each screen is imported when it is first shown, so that the first paint waits for one import only."""
         made = {place.name: partial(self._make, place.screen) for place in PLACES}
         return {**made, "monitor": self._make_monitor, "compare": self._make_comparison, "failure": _failure}
 
@@ -168,14 +168,14 @@ class MdkApp(SurvivingApp):
         self.runs = seen
 
     def open_run(self, run: RunFolder) -> None:
-        """The monitor on `run`."""
+        """Open the monitor on `run`."""
         self._opening = Opening("monitor", run)
         if self._monitor is not None:
             self._monitor.look_at(run)
         self.action_go("monitor")
 
     def open_comparison(self, compared: Sequence[Subject]) -> None:
-        """Runs and logs beside each other."""
+        """Open the comparison of runs and logs."""
         from tui.screens.compare import CompareScreen
 
         self._opening = replace(self._opening, compared=compared)
@@ -183,7 +183,7 @@ class MdkApp(SurvivingApp):
         if isinstance(self.screen, CompareScreen) and self.screen.is_mounted:
             self.screen.look_at(compared)
 
-    # Going about.
+    # Moving between screens.
 
     def action_go(self, place: str) -> None:
         if place == self.current_mode:
@@ -209,7 +209,7 @@ class MdkApp(SurvivingApp):
         self.push_screen(HelpScreen(title, self.screen.active_bindings.values()))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A question is answered before anything else: its own keys, and leaving."""
+        """While a dialog is open, only its own keys and quit work."""
         if isinstance(self.screen, ModalScreen):
             return action not in ("go", "back", "help")
         return True
@@ -246,14 +246,14 @@ class MdkApp(SurvivingApp):
         shown = super().get_key_display(binding)
         return plain_key(shown) if self.ascii_only else shown
 
-    # News, short and long. What others wrote is never markup.
+    # Messages. Text from outside is never markup.
 
     def tell(self, text: str, *, warning: bool = False) -> None:
-        """A toast."""
+        """Show a toast."""
         self.notify(clean(text), severity="warning" if warning else "information", markup=False, timeout=6)
 
     def tell_failure(self, error: Exception) -> None:
-        """A window that can be copied: what went wrong and what to try, or a report."""
+        """Show a window whose text can be copied: what went wrong and what to try, or a report."""
         from tui.screens.details import Details
 
         if isinstance(error, UserError):
@@ -274,7 +274,7 @@ class MdkApp(SurvivingApp):
         self.add_mode(place, self._factories()[place])
 
     def action_try_again(self) -> None:
-        """From the report of a failure to the screen that failed, made anew."""
+        """Leave the failure report and open the failed screen again, newly made."""
         self.switch_mode(self._failed_place)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Its place in the context of click: commands open the application without knowing of it.
+# The key under which click's context holds it, for commands that open the application.
 APPEARANCE = "tui.appearance"
 DEFAULT_THEME = "mdk-dark"
 TERMINALS_COLOURS = "ansi-dark"  # the theme that uses the terminal's own colours
@@ -32,7 +32,7 @@ class Appearance:
 def appearance(
     environment: Mapping[str, str], *, theme: str | None = None, ascii_only: bool = False
 ) -> Appearance:
-    """NO_COLOR decides over a chosen theme: a user sets it for all programs. A chosen theme decides over the terminal."""
+    """NO_COLOR overrides a chosen theme, since users set it for all programs; a chosen theme overrides the terminal's few colours."""
     no_color = "NO_COLOR" in environment  # set to anything, as Textual reads it
     few = environment.get("TERM") in FEW_COLOURS and not environment.get("COLORTERM")
     over_ssh = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))

@@ -1,4 +1,4 @@
-"""The few signs that the screens draw, and the same in ASCII for terminals and fonts that have no others."""
+"""The signs that the screens draw, and their ASCII forms for fonts without them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def glyphs(ascii_only: bool) -> Glyphs:
     return ASCII if ascii_only else UNICODE
 
 
-# Pairs before what they are made of.
+# Pairs come before their parts.
 KEYS = {
     "←→": "left/right",
     "↑": "up",
@@ -57,7 +57,7 @@ KEYS = {
 
 
 def plain_key(display: str) -> str:
-    """How a key and what it does are written where there is only ASCII."""
+    """A key's display, or its description, in ASCII."""
     for sign, word in KEYS.items():
         display = display.replace(sign, word)
     return display

@@ -1,4 +1,4 @@
-"""The application's own colours: quiet greys, and a colour only where it says something."""
+"""The application's own colours: greys, and a colour only where it means something."""
 
 from __future__ import annotations
 

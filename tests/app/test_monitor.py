@@ -340,7 +340,7 @@ async def test_space_holds_the_picture_and_loses_nothing(tmp_path: Path, monkeyp
         with path.open("a") as file:
             file.write(line.format(8))
         await settled(pilot, lambda: app.monitor._waiting is not None)
-        assert "7.000" in app.text() and "8.000" not in app.text() and "view held" in app.text()
+        assert "7.000" in app.text() and "8.000" not in app.text() and "view paused" in app.text()
         await pilot.press("space")
         assert "8.000" in app.text() and "iteration 8 / 100" in app.text() and "held" not in app.text()
 

@@ -92,7 +92,7 @@ def test_a_run_of_this_machine_is_asked_live_after_what_was_recorded(tmp_path: P
 
 def test_a_run_that_is_over_shows_what_was_last_seen_and_asks_nobody(tmp_path: Path):
     *_, last = of_run(recorded_run(tmp_path, "finished", this_machine()))()
-    assert last.note == "as last seen 2026-11-30 09:01"
+    assert last.note == "last reading 2026-11-30 09:01"
     assert [s.time for s in last.snapshots] == [START + 60] * 2
 
 

@@ -52,7 +52,7 @@ class HomeScreen(RunListScreen):
         self._show()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._show)  # the rows are made for a width
+        self.call_after_refresh(self._show)  # the rows depend on the width
 
     def on_screen_resume(self) -> None:
         self._show()
@@ -69,7 +69,7 @@ class HomeScreen(RunListScreen):
     def _show(self) -> None:
         runs, set_up = self._runs, bool(self._set_up)
         if self._set_up is None:
-            runs = None  # what to do next is said once, when all is known
+            runs = None  # the steps are shown once, when all is known
         found = home_view.steps(runs, set_up=set_up) if runs is not None else []
         if [step.deed for step in found] != list(self._steps):
             self.call_after_refresh(self.refresh_bindings)
@@ -92,7 +92,7 @@ class HomeScreen(RunListScreen):
             self.action_step(what)
 
     def action_step(self, deed: str) -> None:
-        """Each deed names what it does; what starts something asks before."""
+        """Take a step. Steps that start something ask first."""
         from backends.runs.folder import RunFolder
 
         step = self._steps[deed]

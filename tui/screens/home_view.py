@@ -1,4 +1,4 @@
-"""What Home says: what runs, what to do next, what ran. Decided from the list of runs alone."""
+"""The rows of Home: what runs, what to do next, what ran. They depend on the list of runs alone."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Deed: TypeAlias = Literal["watch", "talk", "resume", "serve", "demo", "setup", "launch"]
 NOTHING = "No runs yet. The demo needs no GPU and no network: press d."
-PAST = 8  # runs that are shown of those that ran; Runs has them all
+PAST = 8  # most ended runs on Home; the screen Runs has all
 BAR = 20  # cells
 NAME = (12, 32)  # least and most cells of a run's title
-WIDE = 100  # cells from which a run takes one row
-WORDS = (20, 56)  # least and most cells of what a step says, before its command
+WIDE = 100  # cells; from this width on a run takes one row
+WORDS = (20, 56)  # least and most cells of a step's text, before its command
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to do next: by its key, or by `enter` where it is marked. `command` does the same from a shell."""
+    """Something to do next, by its key or by `enter` on its row. `command` does the same in a shell."""
 
     key: str
     deed: Deed
@@ -40,7 +40,7 @@ class Step:
 
 
 def steps(runs: Sequence[SeenRun], *, set_up: bool = True) -> list[Step]:
-    """What a person would do now, likeliest first. `set_up`: Megatron-LM is in the workspace."""
+    """What to do next, the likeliest first. `set_up`: Megatron-LM is in the workspace."""
     alive = [seen for seen in runs if not seen.info.over]
     training = next((seen for seen in alive if seen.info.kind == "train"), None)
     server = next((seen for seen in alive if seen.info.kind == "serve"), None)
@@ -74,7 +74,7 @@ def steps(runs: Sequence[SeenRun], *, set_up: bool = True) -> list[Step]:
 
 
 def name_of(seen: SeenRun) -> str:
-    """Its title as far as the first mark of punctuation: enough for a sentence."""
+    """The title up to the first punctuation mark, for use in a sentence."""
     info = seen.info
     return re.split("[:,;]", info.title, maxsplit=1)[0].strip() or info.run
 
@@ -82,9 +82,9 @@ def name_of(seen: SeenRun) -> str:
 def rows(
     runs: Sequence[SeenRun] | None, glyphs: Glyphs, today: datetime, width: int, *, set_up: bool = True
 ) -> list[ListRow]:
-    """All of Home, for `width` cells. `runs` None: not read yet."""
+    """All rows, for `width` cells. `runs` is None before they were read."""
     if runs is None:
-        return [ListRow("", (("reading the runs of this workspace", "dim"),))]
+        return [ListRow("", (("reading the runs", "dim"),))]
     alive = sorted((seen for seen in runs if not seen.info.over), key=lambda seen: seen.info.kind == "serve")
     past = [seen for seen in runs if seen.info.over]
     lines: list[ListRow] = []
@@ -121,7 +121,7 @@ def _blank() -> ListRow:
 
 
 def _running(seen: SeenRun, glyphs: Glyphs, width: int) -> list[ListRow]:
-    """One row; on a narrow screen a second one for how far it is, or where it answers."""
+    """One row; on a narrow screen a second one with its progress, or its address."""
     info = seen.info
     sign: Span = (f"  {glyphs.phase(info.phase)} ", style_of(info.phase))
     name = cell(name_of(seen), min(NAME[1], max(width // 3, NAME[0])))
@@ -155,7 +155,7 @@ def _bar(seen: SeenRun, glyphs: Glyphs) -> tuple[Span, ...]:
 
 
 def _step(step: Step, glyphs: Glyphs, words: int, width: int) -> list[ListRow]:
-    """One row; where the command has no room in it, that follows in rows of its own: it is never cut."""
+    """One row; a command that has no room in it follows in rows of its own and is never cut."""
     command = step.command.replace("…", glyphs.dots)
     key = f"step:{step.deed}"
     sign: Span = (f"  {step.key} ", "focus")

@@ -1,4 +1,4 @@
-"""A screen of panes that follow sources: what each brings arrives in the event loop until the screen looks at something else."""
+"""A screen of panes with sources: their items arrive in the event loop until the screen closes the sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tui.screens.panes import PaneScreen
 
 
 class LivePanes(PaneScreen):
-    """`carry` opens a source, `close_sources` ends all of them; so does leaving the screen."""
+    """`carry` opens a source; `close_sources`, and unmounting the screen, close all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class LivePanes(PaneScreen):
     def carry(
         self, items: Callable[[], Iterator[Any]], deliver: Callable[[Any], None], **options: Any
     ) -> None:
-        """What `items` yields goes to `deliver`; `options` are those of a Bridge."""
+        """Deliver each of `items` to `deliver`; `options` are those of a Bridge."""
         self._bridges.append(Bridge(self, items, deliver, failed=self._source_failed, **options).start())
 
     def close_sources(self) -> None:
@@ -36,4 +36,4 @@ class LivePanes(PaneScreen):
             if isinstance(error, OSError)
             else f"{type(error).__name__}: {error}"
         )
-        self.app.notify(f"Reading ended: {words}", severity="error", markup=False, timeout=15)
+        self.app.notify(f"Reading stopped: {words}", severity="error", markup=False, timeout=15)

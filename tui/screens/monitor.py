@@ -40,12 +40,12 @@ TICK = 1.0  # s between two looks at the clock; nothing is written when no word 
 
 
 def no_curves(metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int) -> list[Line]:
-    """The source of plots while nothing is known."""
+    """The source of the plots before anything is known."""
     return []
 
 
 class MonitorScreen(MonitorKeys):
-    """`run` or `source` (a path, or the descriptor of a pipe) say what is seen; neither: the newest run.
+    """Shows `run`, or `source` (a path, or the descriptor of a pipe); with neither, the newest run.
 
     `live` opens the readings of the GPUs here. A log alone is read-only: there is nothing to stop.
     """
@@ -73,7 +73,7 @@ class MonitorScreen(MonitorKeys):
         self.ascii_only = ascii_only
         self._drawn: object = None  # version of the record that is on the screen
         self._headline: Headline | None = None
-        self._waiting: News | None = None  # what came while the picture is held
+        self._waiting: News | None = None  # news that came while the view is paused
 
     def compose(self) -> ComposeResult:
         plain = self.ascii_only
@@ -96,7 +96,7 @@ class MonitorScreen(MonitorKeys):
     # Sources.
 
     def look_at(self, run: RunFolder | None, source: Path | int | None = None) -> None:
-        """Look at something else; what it is, is found in a thread."""
+        """Show something else. A thread finds out what it is."""
 
         def find() -> tuple[MonitorModel, Watched | None]:
             from tui.screens.monitor_model import MonitorModel
@@ -109,7 +109,7 @@ class MonitorScreen(MonitorKeys):
         self.carry(lambda: iter([find()]), lambda found: self._watch(*found))
 
     def _show_name(self, run: RunFolder | None, source: Path | int | None) -> None:
-        """What is known before anything was read."""
+        """Show the name, before anything was read."""
         name = run.name if run else clean_line(str(source), 200) if isinstance(source, Path) else "monitor"
         self.query_one(StatusLine).update(Headline(name, "opening", "dim"))
 
@@ -143,7 +143,7 @@ class MonitorScreen(MonitorKeys):
             self.carry(in_past, self._past_came)
 
     def _forget(self) -> None:
-        """Empty every pane: what comes belongs to something else."""
+        """Empty every pane before something else is shown."""
         model = cast("MonitorModel", self.model)
         log = self.query_one(LogView)
         log.note, log.search = (f"waiting for {model.waiting_for}" if model.waiting_for else ""), ""
@@ -159,7 +159,7 @@ class MonitorScreen(MonitorKeys):
             plot.choose("")
             plot.look(View())
 
-    # What comes.
+    # News from the sources.
 
     def _arrived(self, news: News) -> None:
         if self.held:
@@ -196,7 +196,7 @@ class MonitorScreen(MonitorKeys):
     # Drawing.
 
     def _redraw(self, *, force: bool = False) -> None:
-        """Bring everything up to the record, if it changed."""
+        """Draw what the record holds, if it changed."""
         model = self.model
         if model is None or self.held or (model.version == self._drawn and not force):
             return
@@ -225,10 +225,10 @@ class MonitorScreen(MonitorKeys):
             self.query_one(StatusLine).update(head)
 
     def watch_held(self, held: bool) -> None:
-        """Say that the picture is held; or draw what came meanwhile."""
+        """Say that the view is paused, or draw what came meanwhile."""
         head, waiting, self._headline = self._headline, self._waiting, None
         if held and head is not None:
-            words = f"{head.phase.partition(':')[0]}: view held"
+            words = f"{head.phase.partition(':')[0]}: view paused"
             self.query_one(StatusLine).update(replace(head, phase=words, style="warning"))
         elif waiting is not None:
             self._waiting = None
@@ -236,13 +236,13 @@ class MonitorScreen(MonitorKeys):
         self._redraw(force=True)
 
     def _give_room(self, plots: bool) -> None:
-        """Without plots (a job that ended before its first iteration) attention and log have all of the screen."""
+        """Without plots (the job ended before its first iteration) the other panes take the whole screen."""
         if self.has_class("-no-plots") == (not plots):
             return
         if not plots and self.zoomed in PLOTS:
             self.zoom_pane(None)
         if not plots and isinstance(self.focused, Plot):
-            # What is hidden loses the focus to whatever comes next, and what is hidden yet cannot take it.
+            # A plot that is hidden gives its focus to some other widget; the attention pane can take it only when it is shown.
             self.call_after_refresh(self.query_one(AttentionPanel).focus)
         self.set_class(not plots, "-no-plots")
 

@@ -12,9 +12,9 @@ from backends.megatron.record import Record
 from backends.ticks import number
 from tui.widgets.attention import Entry, Severity
 
-HOW_TO_END = "S ends it, and first says what that does"
+HOW_TO_END = "Key S ends it, after asking."
 NEWS = 200  # entries shown, the newest
-OVER = ("finished", "failed", "lost")  # what has ended does not hang
+OVER = ("finished", "failed", "lost")  # a run that has ended does not hang
 SEVERITIES: Mapping[str, Severity] = {
     "critical": "error",
     "error": "error",
@@ -26,7 +26,7 @@ SEVERITIES: Mapping[str, Severity] = {
 def entries(
     record: Record, diagnosis: Diagnosis, *, run_phase: str | None = None, reason: str | None = None
 ) -> list[Entry]:
-    """Everything worth knowing, newest first; where a job failed, its cause before all.
+    """All entries, newest first; the cause of a failure comes before all others.
 
     `reason`: what the run's state says of its phase.
     """
@@ -35,7 +35,7 @@ def entries(
     ]
     found += _validations(list(record.validations)[-NEWS:]) + _checkpoints(record)
     since = record.segments[-1].line if record.segments else 0
-    # An error of this attempt stays on top; everything else sinks with time.
+    # Errors since the last restart stay on top; the rest is sorted by time.
     found.sort(key=lambda entry: (entry.severity != "error" or entry.line < since, -entry.line))
     if diagnosis.cause is not None:
         cause = _error(diagnosis.cause)
@@ -43,7 +43,7 @@ def entries(
     if diagnosis.hanging and diagnosis.cause and run_phase not in OVER:
         found.insert(0, Entry(
             diagnosis.cause.line, "error", f"The job hangs: {diagnosis.cause.explanation}",
-            f"Nothing that ends the job has followed. {HOW_TO_END if run_phase else 'Stop it'}; ranks that wait for the failed one hold their GPUs.",
+            f"The job printed nothing after the error; ranks that wait for the failed one still hold their GPUs. {HOW_TO_END if run_phase else 'End it.'}",
         ))  # fmt: skip
     if reason:
         found.insert(0, Entry(0, "error" if run_phase in ("failed", "lost") else "info", reason))
@@ -56,7 +56,7 @@ def entries(
 
 def _error(error: Error) -> Entry:
     who = "" if error.first_rank is None else f"rank {error.first_rank}: "
-    others = f" ({error.ranks} ranks say so)" if error.ranks > 1 else ""
+    others = f" (reported by {error.ranks} ranks)" if error.ranks > 1 else ""
     message = f"{who}{error.explanation or error.message}{others}"
     return Entry(error.line, "error", message, error.remedy, error.message)
 
@@ -82,7 +82,7 @@ def _validations(results: Sequence[Validation]) -> list[Entry]:
 
 
 def _checkpoints(record: Record) -> list[Entry]:
-    """What happened with checkpoints; of those saved the newest (the plot marks all)."""
+    """Events of checkpoints; of the saved ones only the newest (the plot marks all of them)."""
     saved = [event for event in record.checkpoints if event.action == "saved"]
     entries = [_checkpoint(event) for event in record.checkpoints if event.action != "saved"]
     found = [entry for entry in entries if entry is not None]

@@ -1,4 +1,4 @@
-"""What the monitor asks: which metric, which lines, which text."""
+"""The questions of the monitor: which metric, which log lines, which text to search."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 class Metrics(Protocol):
-    """Whose curves are plotted."""
+    """A source of curves."""
 
     def metrics(self) -> list[str]: ...
     def newest(self, metric: str) -> float | None: ...
 
 
 def choose_metric(app: App[Any], plot: Plot, curves: Metrics) -> None:
-    """One of all that the log, and what was recorded beside it, have."""
+    """Ask for one of the metrics in the log and in the readings recorded with it."""
     choices = [
         Choice(name, name, "" if (value := curves.newest(name)) is None else number(value))
         for name in curves.metrics()
     ]
     if not choices:
-        app.notify("The log has no numbers yet.", markup=False)
+        app.notify("The log has no metrics yet.", markup=False)
         return
 
     def chosen(metric: str | None) -> None:
@@ -46,7 +46,7 @@ def choose_metric(app: App[Any], plot: Plot, curves: Metrics) -> None:
 
 
 def show_samples(screen: Screen[Any], info: RunInfo) -> None:
-    """The answers of a run's checkpoints, as they come; how to have some, where there are none."""
+    """Show the answers of a run's checkpoints as they come, or explain how to get some."""
     from backends.inference.samples import NAME, read
     from tui.screens.samples import SamplesScreen
 
@@ -55,7 +55,7 @@ def show_samples(screen: Screen[Any], info: RunInfo) -> None:
 
     def show(there: bool) -> None:
         if not there:
-            words = 'No samples (yet). Name prompts in mdk.toml before a run starts: [samples] prompts = ["Once"].'
+            words = 'No samples yet. Name prompts in mdk.toml before the run starts: [samples] prompts = ["Once"].'
             screen.app.notify(words, severity="warning", markup=False)
         elif screen.is_current:
             screen.app.push_screen(SamplesScreen(info.run, lambda: read(info.path), failed))
@@ -64,7 +64,7 @@ def show_samples(screen: Screen[Any], info: RunInfo) -> None:
 
 
 def choose_other(app: MdkApp, wanted: Watched) -> None:
-    """Another run, beside which the watched one is then shown."""
+    """Ask for another run, and open the comparison with it."""
     from backends.runs.side_by_side import subjects
 
     own = str(wanted.run.path if wanted.run else wanted.log)
@@ -74,7 +74,10 @@ def choose_other(app: MdkApp, wanted: Watched) -> None:
         if seen.info.kind == "train" and str(seen.info.path) != own
     ]
     if not choices or isinstance(wanted.log, int):
-        app.notify("There is no other run here. Any logs: mdk-tui compare A B", markup=False)
+        app.notify(
+            "There is no other run in this workspace. To compare any two logs: mdk-tui compare A B",
+            markup=False,
+        )
         return
 
     def chosen(other: str | None) -> None:
@@ -87,7 +90,7 @@ def choose_other(app: MdkApp, wanted: Watched) -> None:
 
 
 def choose_filter(app: App[Any], log: LogView) -> None:
-    """All lines, those of one rank, or from one level upwards."""
+    """Ask which lines are shown: all, one rank's, or warnings and errors."""
     now = log.buffer.filter
     choices = [
         Choice("all", "all lines"),
@@ -102,11 +105,11 @@ def choose_filter(app: App[Any], log: LogView) -> None:
             rank = int(key.removeprefix("rank ")) if key.startswith("rank ") else None
             log.let_through(LogFilter(rank, key if key in ("warning", "error") else "debug"))
 
-    app.push_screen(Chooser("log lines", choices, current), chosen)
+    app.push_screen(Chooser("show log lines", choices, current), chosen)
 
 
 class SearchField(Input):
-    """A line at the foot of the screen, for as long as it is wanted: enter searches, esc or leaving it ends it."""
+    """The search field in the last line: enter searches; esc, or losing the focus, closes it."""
 
     DEFAULT_CSS = "SearchField, SearchField:focus { dock: bottom; height: 1; border: none; padding: 0 1; background: $surface; }"
     BINDINGS = [("escape", "leave", "leave")]  # noqa: RUF012
@@ -114,7 +117,7 @@ class SearchField(Input):
     def __init__(self, log: LogView) -> None:
         super().__init__(
             log.search,
-            placeholder="search in the log; enter finds, n goes on",
+            placeholder="search the log; enter finds, n finds the next",
             select_on_focus=True,
             id="search",
         )
@@ -134,8 +137,8 @@ class SearchField(Input):
 
 
 def ask_search(screen: Screen[Any], log: LogView) -> None:
-    """Open the field, and type into it."""
+    """Open the search field and give it the focus."""
     if not screen.query(SearchField):
         field = SearchField(log)
         screen.mount(field)
-        screen.set_focus(field)  # at once: what is typed next belongs to it
+        screen.set_focus(field)  # at once, so that the next keys go into it

@@ -1,4 +1,4 @@
-"""What the monitor plots: the metrics of a log, of the runs that it goes on from, and of the GPUs meanwhile."""
+"""What the monitor plots: the metrics of a log, of the runs that it continues, and the GPU readings recorded with it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tui.widgets.curves import Line, Mark, XAxis
 
 LOSS = "lm loss"
 THROUGHPUT = ("throughput per GPU (TFLOP/s/GPU)", "throughput (token/sec)", "tokens per second", ITERATION_MS)
-FINE = 512  # buckets in which a stretch of time is looked up
+FINE = 512  # buckets of the table from iterations to other x axes
 Item = TypeVar("Item")
 
 OF = " of "
 LABELS: Mapping[Descent, str] = {"restart": "resumed", "branch": "branch"}
-MARKS = 500  # of one kind that are shown: a plot has no more columns
+MARKS = 500  # most marks of one kind; a plot has no more columns
 
 
 class RunCurves:
@@ -39,7 +39,7 @@ class RunCurves:
         self.timeline = Timeline()
 
     def metrics(self) -> list[str]:
-        """All names there are, those of the log first."""
+        """All metrics, those of the log first."""
         with self.record.lock:
             names = dict.fromkeys(self.record.metrics())
             names.update(dict.fromkeys(evaluation_metrics(self.record)))
@@ -71,7 +71,7 @@ class RunCurves:
     def _telemetry(
         self, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
     ) -> Iterator[Line]:
-        """Readings come by time; beside iterations each stands where the log was at that time."""
+        """Readings have times; on an axis of iterations each is placed where the log was at that time."""
         low, high = (-math.inf if start is None else start), (math.inf if stop is None else stop)
         if x == "time":
             curve = self.timeline.curve(metric, low, high, buckets)
@@ -91,7 +91,7 @@ class RunCurves:
                 yield Line.of(within(Curve(xs, curve.lows, curve.highs, curve.means), low, high))
 
     def marks(self, metric: str, x: XAxis) -> list[Mark]:
-        """Evaluations (beside a loss), saved checkpoints, restarts, and where a run branched off."""
+        """Evaluations (on a loss plot), saved checkpoints, restarts, and branches."""
         found: list[Mark] = []
         records = [*(chapter.record for chapter in self.past), self.record]
         for index, record in enumerate(records):
@@ -107,12 +107,12 @@ class RunCurves:
 def curves_of(
     record: Record, metric: str, x: XAxis, start: float | None, stop: float | None, buckets: int
 ) -> list[Curve]:
-    """`record.curves`, with a window that is in the units of `x`."""
+    """`record.curves`, with a window in the units of `x`."""
     with record.lock:
         if (evaluated := evaluations(record, metric)) is not None:
             return [_placed(evaluated, [x_of(record, at, x) for at in evaluated.xs], start, stop)]
     while _prepare(record, metric):
-        pass  # whoever reads the log gets its turn in between
+        pass  # the lock is free in between for the thread that reads the log
     with record.lock:
         if x == "iteration" or start is None or stop is None:
             return record.curves(metric, x=x, start=start, stop=stop, buckets=buckets)
@@ -127,21 +127,21 @@ def evaluation_metrics(record: Record) -> list[str]:
 
 
 def evaluations(record: Record, metric: str) -> Curve | None:
-    """The losses of one set's evaluations by iteration; None: `metric` is no name of such a curve."""
+    """The losses of one set's evaluations by iteration; None if `metric` does not name such a curve."""
     if not metric.startswith(f"{LOSS}{OF}"):
         return None
     found: dict[float, float] = {}
     for result in record.validations:
         value = validation_loss(result)
         if f"{LOSS}{OF}{result.set}" == metric and result.iteration is not None and value is not None:
-            found[result.iteration] = value  # the newest, where an attempt was repeated
+            found[result.iteration] = value  # of repeated attempts the newest
     xs = sorted(found)
     values = [found[x] for x in xs]
     return Curve(xs, values, values, values)
 
 
 def _placed(curve: Curve, places: Sequence[float | None], start: float | None, stop: float | None) -> Curve:
-    """`curve` at other places; those that are not known, or out of the window, are left out."""
+    """`curve` with other x values; points without one, or outside the window, are left out."""
     low, high = -math.inf if start is None else start, math.inf if stop is None else stop
     kept = [(x, y) for x, y in zip(places, curve.means, strict=True) if x is not None and low <= x <= high]
     values = [y for _, y in kept]
@@ -154,7 +154,7 @@ def _prepare(record: Record, metric: str) -> bool:
 
 
 def _iterations(record: Record, metric: str, x: XAxis, start: float, stop: float) -> tuple[float, float]:
-    """First and last iteration of which `x` lies in the window, one bucket more on each side."""
+    """The first and last iteration whose `x` lies in the window, with one bucket more on each side."""
     by_iteration = record.curves(metric, buckets=FINE)
     by_x = record.curves(metric, x=x, buckets=FINE)
     found: list[float] = []
@@ -172,7 +172,7 @@ def within(curve: Curve, start: float, stop: float) -> Curve:
 
 
 def between(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """y at `x`, on straight lines between the points; the ends go on for ever."""
+    """y at `x` by linear interpolation; constant beyond the ends."""
     after = bisect.bisect_left(xs, x)
     if after == 0 or after == len(xs) or xs[after] == xs[after - 1]:
         return float(ys[min(after, len(ys) - 1)])
@@ -202,14 +202,14 @@ def thinned(items: Sequence[Item]) -> list[Item]:
 
 
 def x_of(record: Record, iteration: float, x: XAxis) -> float | None:
-    """Where `iteration` stands on another axis; None: the log does not say."""
+    """The place of `iteration` on another x axis; None if the log does not tell."""
     if x == "iteration":
         return iteration
     for segment in reversed(record.segments):
         if segment.first <= iteration <= segment.last and x == "time":
             return segment.time_at(iteration)
     if x == "tokens" and record.tokens and record.iteration:
-        return record.tokens * iteration / record.iteration  # even batches; a ramp-up bends it
+        return record.tokens * iteration / record.iteration  # exact for a constant batch size
     return None
 
 
@@ -223,14 +223,14 @@ EMPTY = {
 
 
 def empty_words(pane: str, record: Record, diagnosis: Diagnosis) -> str:
-    """What an empty plot says."""
+    """The text in an empty plot."""
     if record.iteration is not None:
         return "no loss in the log" if pane == "loss" else "no iteration time in the log"
     return EMPTY.get(diagnosis.phase, "waiting for the first iteration")
 
 
 def throughput_metric(metrics: Sequence[str]) -> str:
-    """The best measure of speed that the log has."""
+    """The best metric of speed in the log."""
     return next((name for name in THROUGHPUT if name in metrics), "")
 
 
@@ -242,7 +242,7 @@ def loss_metric(metrics: Sequence[str]) -> str:
 
 
 def speed_words(record: Record) -> str:
-    """What stands beside the newest throughput."""
+    """The text after the newest throughput."""
     words: list[str] = []
     if (ms := record.iteration_ms) is not None:
         words.append(
@@ -256,7 +256,7 @@ def speed_words(record: Record) -> str:
 
 
 def loss_words(record: Record, marker: str) -> str:
-    """The newest evaluation, for the foot of the loss plot."""
+    """The newest evaluation, for the lower edge of the loss plot."""
     for result in sorted(record.validations, key=lambda result: (result.set == "test", -result.line)):
         value = validation_loss(result)
         if value is not None:

@@ -1,4 +1,4 @@
-"""What the monitor's first line says: one word for what the job does now, how far it is, how long still."""
+"""The monitor's first line: the phase of the job, its progress and the time left."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ STYLES = {"running": "good", "finished": "good", "failed": "error", "hanging": "
 
 
 def phase_word(record: Record, diagnosis: Diagnosis, run_phase: str | None) -> str:
-    """One word for what happens now. What the run's state knows of the process goes before what the log says."""
+    """The phase in a word or a few. The state of the run's process takes precedence over the log."""
     if run_phase in ("finished", "failed", "lost", "stopping"):
         return run_phase
     if diagnosis.phase == "failed":
         return "hanging" if diagnosis.hanging else "failed"
     if diagnosis.phase in ("finished", "stopped"):
-        # The log is at its end, the process may take a moment more.
+        # The log has ended; the process may need a moment more.
         return diagnosis.phase
     if diagnosis.phase == "running":
         return activity(record)
@@ -28,7 +28,7 @@ def phase_word(record: Record, diagnosis: Diagnosis, run_phase: str | None) -> s
 
 
 def activity(record: Record) -> str:
-    """running, saving or evaluating: what the newest lines of a running job say."""
+    """running, saving, evaluating or serving, by the newest lines of the log."""
     newest = record.checkpoints[-1] if record.checkpoints else None
     if newest and newest.action == "saving" and newest.iteration == record.iteration:
         return "saving"
@@ -108,16 +108,16 @@ def headline(
 
 
 QUIET_PHASES = ("running", "saving", "evaluating")
-QUIET = 120.0  # s without a word that are still no sign of trouble
+QUIET = 120.0  # s without a new line that are still normal
 
 
 def _silence(record: Record, run_phase: str | None, written: float | None, now: float) -> float | None:
-    """s since the log last grew, if that is far longer than an iteration takes; None: it is not."""
+    """Seconds since the log last grew, if that is far longer than an iteration takes, else None."""
     if written is None:
         return None
     usual = 20 * (record.iteration_ms or 0.0) / 1000
     known = run_phase is None and record.iteration is not None
-    patience = max(QUIET if known else 5 * QUIET, usual)  # the first iteration may be long in coming
+    patience = max(QUIET if known else 5 * QUIET, usual)  # the first iteration may take long
     return now - written if now - written > patience else None
 
 

@@ -1,4 +1,4 @@
-"""The keys of the monitor: what each does, and when it does anything."""
+"""The keys of the monitor: what each does, and when it is available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MonitorKeys(LivePanes):
-    """A screen with the panes of the monitor. `model` is what is known, None before anything is; `held`: it is not drawn."""
+    """A screen with the panes of the monitor. `model` is None until something was found; while `held`, nothing new is drawn."""
 
     model: MonitorModel | None = None
     held: reactive[bool] = reactive(False, repaint=False, init=False)
@@ -37,7 +37,7 @@ class MonitorKeys(LivePanes):
     ]  # fmt: skip
 
     def action_leave(self) -> None:
-        """One thing at a time: the crosshair, the search, the zoom; then whatever the application does with esc."""
+        """End the crosshair, else the search, else the zoom; else esc goes to the application."""
         log, plot = self.query_one(LogView), self.focused
         if isinstance(plot, Plot) and (plot.view.crosshair is not None or plot.view.window):
             plot.action_whole()
@@ -49,7 +49,7 @@ class MonitorKeys(LivePanes):
             raise SkipAction()
 
     def action_pause(self) -> None:
-        """Hold all panes as they are, or bring them up to what came meanwhile."""
+        """Pause all panes, or draw what came meanwhile."""
         self.held = not self.held
 
     def action_metric(self) -> None:
@@ -99,12 +99,12 @@ class MonitorKeys(LivePanes):
         self._show_whole("attention", message.entry.whole())
 
     def on_attention_panel_pointed(self, message: AttentionPanel.Pointed) -> None:
-        """To the line of the log that an entry tells of; a pane that fills the screen gives way to it."""
+        """Show an entry's line in the log pane, also when another pane fills the screen."""
         log = self.query_one(LogView)
         if self.zoomed:
             self.zoom_pane("log")
         self.set_focus(log)
-        self.call_after_refresh(log.go_to, message.line)  # it may just have got its room
+        self.call_after_refresh(log.go_to, message.line)  # its size may be new
 
     def on_attention_panel_copied(self, message: AttentionPanel.Copied) -> None:
         copy(self.app, message.text)
@@ -115,7 +115,7 @@ class MonitorKeys(LivePanes):
         self.app.push_screen(Details(title, text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "search":  # has priority, so that what is typed right after it goes into the field
+        if action == "search":  # has priority, so that the keys after it go into the field
             return not self.query("#search")
         info = self.model.info if self.model else None
         if action == "samples":

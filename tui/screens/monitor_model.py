@@ -1,4 +1,4 @@
-"""What is known of the thing that the monitor looks at, and what each pane says of it. No drawing."""
+"""What the monitor knows of a run or a log, and what each pane shows of it. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ from tui.screens.monitor_sources import News, Reading, Watched
 from tui.widgets.attention import Entry
 from tui.widgets.status_line import Headline
 
-FLOOD, FLOOD_FROM = "DotProductAttention", 1000  # Transformer Engine's notice, and how often is too often
+FLOOD, FLOOD_FROM = (
+    "DotProductAttention",
+    1000,
+)  # Transformer Engine's notice, and the count from which it is an alert
 
 
 def flood_entry(line: LogLine, *, live: bool) -> Entry:
-    message = f"The notice of the attention backend came {line.count:,} times; the log shows it once."
+    message = f"Transformer Engine printed its attention-backend notice {line.count:,} times; the log pane shows it once."
     advice = "Stop it and start it again (R), as the tutorial advises." if live else "Start it again."
     return Entry(line.number, "warning", message, advice, line.text)
 
 
 class MonitorModel:
-    """Changes in the event loop only; the record it reads is filled by a thread, and locked meanwhile."""
+    """Used in the event loop only. A thread fills the record, so its lock is held while it is read."""
 
     def __init__(self, wanted: Watched | None) -> None:
         self.wanted = wanted
         self.info: RunInfo | None = None
         self.tracking: Standing | None = None
         self.news: News | None = None  # the newest of the log
-        self.caught_up = False  # the log was read to its end, once
+        self.caught_up = False  # whether the log was once read to its end
         self.record = Record()
         self.curves = RunCurves(self.record)
         self.diagnosis = diagnose(self.record)
-        self._flood: LogLine | None = None  # a notice that came so often that it is worth a word
+        self._flood: LogLine | None = None  # a notice that came often enough for an alert
 
     def take(self, news: News) -> None:
         self.news = news
@@ -61,12 +64,12 @@ class MonitorModel:
         return id(self.record), self.record.version, self._flood is not None, self.caught_up
 
     def look(self) -> list[Entry]:
-        """Judge the record anew; what wants attention."""
+        """Diagnose the record again; the entries of the attention pane."""
         info = self.info
         with self.record.lock:
             self.diagnosis = diagnose(self.record)
             if self.diagnosis.phase == "unknown" and not self._read_in_vain:
-                self.diagnosis = replace(self.diagnosis, advice="")  # it has just begun
+                self.diagnosis = replace(self.diagnosis, advice="")  # it has only just begun
             found = entries(
                 self.record,
                 self.diagnosis,
@@ -81,7 +84,7 @@ class MonitorModel:
         return found
 
     def memory(self) -> tuple[Mapping[int | None, Memory], Memory | None]:
-        """What Megatron said of memory, by rank, and what it expected."""
+        """The memory that Megatron reported by rank, and its estimate before the start."""
         with self.record.lock:
             return dict(self.record.memory), self.record.theoretical
 
@@ -93,7 +96,7 @@ class MonitorModel:
 
     @property
     def may_plot(self) -> bool:
-        """Whether there is, or will be, something to plot."""
+        """Whether there is something to plot, now or later."""
         phase = self.diagnosis.phase
         may_begin = phase in ("starting", "running") or (phase == "unknown" and not self.diagnosis.advice)
         has_curves = any(map(self.default_metric, ("loss", "speed")))
@@ -120,7 +123,7 @@ class MonitorModel:
         return monitor_curves.empty_words(pane, self.record, self.diagnosis)
 
     def readout(self, pane: str, marker: str) -> str:
-        """What stands beside the newest value of a plot."""
+        """The text after the newest value of a plot."""
         with self.record.lock:
             if pane == "loss":
                 return monitor_curves.loss_words(self.record, marker)
@@ -132,6 +135,6 @@ class MonitorModel:
 
     @property
     def waiting_for(self) -> str:
-        """The name of a log that is not there yet."""
+        """The name of a log that does not exist yet, else ""."""
         log = self.wanted.log if self.wanted else 0
         return log.name if isinstance(log, Path) and not log.exists() else ""

@@ -1,4 +1,4 @@
-"""Where the monitor's data come from: a log with its follower, the state of a run, readings of GPUs, the runs before.
+"""The sources of the monitor: a log and its follower, the state of a run, GPU readings, the runs that it continues.
 
 Everything here reads disks and runs in threads; each source ends when it is closed.
 """
@@ -29,16 +29,16 @@ from backends.tracking.event_paths import is_event_path
 from backends.tracking.standing import Standing, lag_of, read_standing
 from backends.workspace import Workspace
 
-LINES_WAITING = 5000  # of a flood, the lines that wait to be shown; the log has the rest
+LINES_WAITING = 5000  # most lines that wait to be shown; the file has the rest
 LOOK = 1.0  # s between two looks at the state of a run
 FAR_LOOK = 5.0  # s between two looks at what another host writes
-MOST_PATIENT = 30.0  # s between two looks for who writes a log that grows: all processes are asked
+MOST_PATIENT = 30.0  # s between two searches for the writer of a log: each asks all processes
 NOT_SEEN = "The job does not run on this machine: its GPUs cannot be read from here."
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a monitor looks at: a run (its log, and its state), or a log alone: a path, or the descriptor of a pipe.
+    """What a monitor shows: a run (its log and its state), or a log alone (a path, or the descriptor of a pipe).
 
     TensorBoard's event files, or a folder with them, take the place of a log that is not there.
     """
@@ -49,7 +49,7 @@ class Watched:
 
     @property
     def file(self) -> Path | None:
-        """The log's file, where it has one."""
+        """The file of the log, if it has one."""
         return self.log if isinstance(self.log, Path) and not is_event_path(self.log) else None
 
     def follower(self) -> Follower | EventFollower:
@@ -58,14 +58,14 @@ class Watched:
         return Follower(PipeSource(self.log) if isinstance(self.log, int) else FileSource(self.log))
 
     def news(self, follower: Follower | EventFollower) -> Iterator[News]:
-        """What `follower` brings, with the age of the log. Runs in a thread: the disk may be far away."""
+        """The updates of `follower`, with the age of the log. Runs in a thread: the disk may be slow."""
         for update in follower.updates():
             read = follower.path if isinstance(follower, EventFollower) else self.log
             yield News.of(update, None if isinstance(read, int) else _written(read))
 
 
 def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | None) -> Watched | None:
-    """What is asked for; without a wish the newest run that runs, else the newest; None where there is none."""
+    """What is asked for, else the newest run that is alive, else the newest run; None if there is no run."""
     if source is not None:
         name = "standard input" if isinstance(source, int) else clean_line(str(source), 200)
         return Watched(name, source)
@@ -81,7 +81,7 @@ def watched(workspace: Workspace, run: RunFolder | None, source: Path | int | No
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Some updates of a follower as one. `reset`: the lines take the place of all that were shown before.
+    """Several updates of a follower in one. `reset`: the lines replace all that were shown before.
 
     `before`: lines of the files whose place the log's file took.
     """
@@ -109,7 +109,7 @@ class News:
         )
 
     def then(self, later: News) -> News:
-        """This, and what came after it. A line that came twice stands once, where it was first."""
+        """This and `later` in one. A line that came twice is kept once, at its first place."""
         before = () if later.reset else self.lines
         lines = {line.number: line for line in (*before, *later.lines)}
         kept = tuple(lines.values())[-LINES_WAITING:]
@@ -125,7 +125,7 @@ def _written(path: Path) -> float | None:
 
 
 def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> Iterator[RunInfo]:
-    """How a run does, whenever that changed, until `closed` or over."""
+    """The state of a run whenever it changes, until `closed` or the run is over."""
     shown: RunInfo | None = None
     while not closed.is_set():
         info = describe(folder)
@@ -140,7 +140,7 @@ def states(folder: RunFolder, closed: threading.Event, look: float = LOOK) -> It
 def standings(
     folder: RunFolder, closed: threading.Event, look: float = FAR_LOOK
 ) -> Iterator[Standing | None]:
-    """How far MLflow has come with a run, whenever it begins, ends or stops to keep up; until `closed`, or all is sent."""
+    """The state of MLflow tracking whenever it begins, ends or falls behind, until `closed` or all is sent."""
     shown: tuple[str, str] | None = None
     while not closed.is_set():
         standing = read_standing(folder)
@@ -156,7 +156,7 @@ def standings(
 
 
 class Live(Protocol):
-    """Readings of this machine as they come, until closed."""
+    """Readings of this machine, until closed."""
 
     def snapshots(self) -> Iterator[Snapshot]: ...
     def close(self) -> None: ...
@@ -170,7 +170,7 @@ def this_machines_gpus() -> Live:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the memory panel shows: the newest snapshot of each node, and in words why there are none or since when.
+    """What the memory panel shows: the newest snapshot of each node, and a note why there are none or how old they are.
 
     `timeline`: what was recorded before; None: as before.
     """
@@ -181,7 +181,7 @@ class Reading:
 
 
 class Readings:
-    """The GPUs beside a log. Where the job runs on this machine they are asked; else what its supervisor wrote is read.
+    """GPU readings for a log: live where the job runs on this machine, else from the file that its supervisor writes.
 
     Of somebody's log it is known only that a process of this machine writes it, or that none does (yet).
     """
@@ -216,7 +216,7 @@ class Readings:
             yield from self._elsewhere(file, recorded)
 
     def _of_somebody(self, log: Path | int) -> Iterator[Reading]:
-        """This machine's readings from when a process of it writes the log: looked for as long as the log grows."""
+        """Readings of this machine once one of its processes writes the log; searched while the log grows."""
         seen, pause, told = None, LOOK, False
         while not self._closed.is_set():
             written = _written(log) if isinstance(log, Path) else None
@@ -251,7 +251,7 @@ def _newest(recorded: list[Snapshot]) -> tuple[Snapshot, ...]:
 
 
 def last_seen(recorded: Sequence[Snapshot]) -> str:
-    """Since when the readings are old."""
+    """The age of the newest readings, in words."""
     if not recorded:
-        return "Nothing was recorded of the GPUs."
-    return f"as last seen {datetime.fromtimestamp(recorded[-1].time):%Y-%m-%d %H:%M}"
+        return "No GPU readings were recorded."
+    return f"last reading {datetime.fromtimestamp(recorded[-1].time):%Y-%m-%d %H:%M}"

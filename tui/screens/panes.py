@@ -1,4 +1,4 @@
-"""A screen of panes: tab goes from one to the next, z fills the screen with one of them."""
+"""A screen of panes: tab moves between them, z shows one of them alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 
 class PaneScreen(Screen[None]):
-    """`PANES` are the ids, in the order of tab. The stylesheet says what `-zoom` (screen) and `-zoomed` (pane) hide."""
+    """`PANES` are the ids in the order of tab. The stylesheet says what `-zoom` (screen) and `-zoomed` (pane) hide."""
 
     PANES: ClassVar[Sequence[str]] = ()
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -21,7 +21,7 @@ class PaneScreen(Screen[None]):
     ]  # fmt: skip
 
     def panes(self) -> list[str]:
-        """Those that there are now."""
+        """The panes that are shown now."""
         return list(self.PANES)
 
     def pane(self, name: str) -> Widget:
@@ -32,7 +32,7 @@ class PaneScreen(Screen[None]):
         return next((name for name in self.PANES if self.pane(name).has_class("-zoomed")), None)
 
     def zoom_pane(self, wanted: str | None) -> None:
-        """Fill the screen with one pane; None: all of them again."""
+        """Show one pane alone; None shows all again."""
         self.set_class(wanted is not None, "-zoom")
         for name in self.PANES:
             widget = self.pane(name)
@@ -49,7 +49,7 @@ class PaneScreen(Screen[None]):
             self.zoom_pane(self.focused.id)
 
     def action_pane(self, step: int) -> None:
-        """The next pane; on a narrow screen, and when zoomed, it comes up full, with the overview in the round."""
+        """Go to another pane. On a narrow screen each is shown alone, and the overview is one of the stops."""
         panes = self.panes()
         if self.has_class("-narrow"):
             stations: list[str | None] = [None, *panes]

@@ -33,7 +33,7 @@ class Entry:
     details: str = ""
 
     def whole(self) -> str:
-        """All of it, for a reader who opened it."""
+        """The whole text."""
         parts = [
             self.message,
             self.details if self.details != self.message else "",
@@ -59,7 +59,7 @@ class AttentionPanel(Panel):
             super().__init__()
 
     class Pointed(Message):
-        """Line `line` of the log is to be seen."""
+        """Line `line` of the log is to be shown."""
 
         def __init__(self, line: int) -> None:
             self.line = line
@@ -73,9 +73,9 @@ class AttentionPanel(Panel):
     def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, ascii_only=ascii_only)
         self.entries: Sequence[Entry] = ()
-        self.empty = ""  # what stands here while there are none
+        self.empty = ""  # shown while there are no entries
         self._marked = 0
-        self._below = 0  # entries that have no room
+        self._below = 0  # entries below the last one shown
 
     def update(self, entries: Sequence[Entry]) -> None:
         """New entries, newest first. The marked one stays marked."""
@@ -106,14 +106,14 @@ class AttentionPanel(Panel):
             worst = next((e for e in self.entries if e.severity in ("error", "warning")), self.entries[0])
             return [self._first_row(worst, wrapped(worst.message, max(width - 2, 1), 1)[0], False)]
         first = self._marked if self.has_focus else 0
-        # The marked entry is in view: start with it when what precedes it fills the pane.
+        # Start so that the marked entry is in view.
         rows: list[Sequence[Span]] = []
         start = max(first - max(height // 3, 1) + 1, 0)
         for index in range(start, len(self.entries)):
             entry = self.entries[index]
             message, remedy = self._entry_rows(entry, width, self.has_focus and index == first)
             if index > start and entry.remedy == self.entries[index - 1].remedy:
-                remedy = []  # it stands right above
+                remedy = []  # it is shown right above
             room = height - len(rows)
             if rows and len(message) > room:
                 self._below = len(self.entries) - index
@@ -161,7 +161,7 @@ class AttentionPanel(Panel):
 
 
 def wrapped(text: str, width: int, most: int) -> list[str]:
-    """`text` in at most `most` lines of `width` cells; the last one says with an ellipsis that there is more."""
+    """`text` in at most `most` lines of `width` cells; an ellipsis in the last one means that there is more."""
     lines: list[str] = []
     for line in textwrap.wrap(" ".join(text.split()), width) or [""]:
         lines += chop_cells(line, width) if cell_len(line) > width else [line]

@@ -1,4 +1,4 @@
-"""Axes that keep still: nice limits with hysteresis, ticks, and how numbers are written beside them."""
+"""Axes that rarely move: round limits with hysteresis, ticks, and their labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backends.ticks import NICE, nice_step
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one axis shows, and the distance of its ticks.
+    """The range of an axis and the step between its ticks.
 
     With `log`, `low` and `high` are exponents of ten, and the ticks stand at `marks` instead.
     """
@@ -66,11 +66,11 @@ def y_limits(
     steps = [nice * 10.0 ** (power + more) for more in (0, 1) for nice in NICE[:-1]]
     fitting = [step for step in steps if max(most / 3, 0.5) <= (high - low) / step <= most]
     choices = [_in_rows(low, high, step, rows) for step in fitting]
-    return min(choices, key=lambda limits: limits.span)  # the data fill most of it
+    return min(choices, key=lambda limits: limits.span)  # where the data fill the most
 
 
 def _in_rows(low: float, high: float, step: float, rows: int) -> Limits:
-    """Limits from a multiple of `step` on, in which a step is as many whole rows as leave room for `high`."""
+    """Limits from a multiple of `step` on; a step takes as many whole rows as leave room for `high`."""
     bottom = math.floor(low / step + 1e-9) * step
     apart = max(math.floor((rows - 1) * step / (high - bottom) + 1e-9), 1)
     return Limits(bottom, max(bottom + step * (rows - 1) / apart, high), step)
@@ -94,7 +94,7 @@ def log_limits(low: float, high: float, previous: Limits | None, most: int) -> L
 
 
 def x_limits(start: float, stop: float, previous: Limits | None, *, most: int = 6) -> Limits:
-    """Limits from `start` on. The right end is rounded up, so that a growing curve seldom moves what is already drawn."""
+    """Limits from `start` on. The right end is rounded up, so that a growing curve rarely moves the axis."""
     if (
         previous is not None
         and previous.low == start
@@ -108,13 +108,13 @@ def x_limits(start: float, stop: float, previous: Limits | None, *, most: int = 
 
 
 def whole_step(span: float, most: int) -> float:
-    """As `nice_step`, a whole number: there are no halves of iterations, tokens and seconds."""
+    """Like `nice_step`, but a whole number of iterations, tokens or seconds."""
     step = max(nice_step(span, most), 1.0)
     return step if step.is_integer() else 2 * step
 
 
 def window_limits(start: float, stop: float, *, most: int = 6) -> Limits:
-    """Limits of exactly `start` … `stop`: what zoom and pan ask for."""
+    """Limits of exactly `start` … `stop`, for zoom and pan."""
     return Limits(start, stop, whole_step(max(stop - start, 1.0), most))
 
 
@@ -126,7 +126,7 @@ def inner_ticks(limits: Limits) -> list[float]:
 
 
 def clock_label(seconds: float, step: float) -> str:
-    """Local wall time of `seconds` since the epoch, as exact as `step` asks for."""
+    """Local wall time of `seconds` since the epoch, as exact as `step` needs."""
     moment = datetime.fromtimestamp(seconds)
     if step >= 86400:
         return moment.strftime("%m-%d")

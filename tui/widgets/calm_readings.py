@@ -1,4 +1,4 @@
-"""Readings waver at rest, which nobody cares about and which costs a redraw each time: what is shown stays until it is news."""
+"""Readings jitter, and each redraw costs bytes over SSH: a shown number stays until the reading differs enough."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from backends.telemetry.readings import GpuReading, HostReading, Snapshot
 
-READINGS = 10  # over so many the CPU's share is averaged: a busy machine jumps from second to second
+READINGS = 10  # of the CPU that are averaged: a busy machine jumps from second to second
 CPU = 8.0  # points,
 MEMORY = 0.02  # of all memory of the host,
 UTILIZATION = 3.0  # points,
 POWER = 5.0  # W,
-TEMPERATURE = 2.0  # °C: less than that is no news
+TEMPERATURE = 2.0  # °C: smaller changes are not shown
 
 
 class CalmReadings:
-    """Remembers what is shown of each host."""
+    """Remembers the readings shown of each host."""
 
     def __init__(self) -> None:
         self._shown: dict[str, Snapshot] = {}
         self._cpu: dict[str, float] = {}  # the mean by host
 
     def settle(self, new: Snapshot) -> Snapshot:
-        """`new`, with the numbers that are shown already where it says nothing new."""
+        """`new`, with the shown numbers wherever it differs too little from them."""
         name = new.host.host
         mean = _mean(self._cpu.get(name), new.host.cpu_percent)
         if mean is not None:

@@ -1,4 +1,4 @@
-"""What a plot shows and how it is looked at, without drawing it: thinned curves, marks, smoothing, zoom and pan."""
+"""The data and the view of a plot, without drawing: thinned curves, marks, smoothing, zoom and pan."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CurveSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something to see beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart, branch),
+    """Something beside the curve. A mark without a y stands at the foot (checkpoint) or is a line (restart, branch),
     with a `label` at its top.
 
     "value" is one without neighbours, of which no line can be drawn.
@@ -70,7 +70,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a plot is looked at; the data are untouched by it."""
+    """The view of a plot; it does not change the data."""
 
     x: XAxis = "iteration"
     log: bool = False
@@ -79,7 +79,7 @@ class View:
     crosshair: float | None = None  # x
 
     def notes(self) -> list[str]:
-        """What is said of it: all that is not as usual."""
+        """The settings that are not the default, in words."""
         notes = [
             f"smooth {self.smoothing:g}" if self.smoothing else "",
             "log" if self.log else "",
@@ -136,7 +136,7 @@ def stretches(points: Iterable[Point], *, positive: bool) -> list[tuple[Point, .
 
 
 def traces(lines: Sequence[Line], view: View) -> list[Trace]:
-    """What is drawn, in order: the raw curve, and over it the smoothed one.
+    """The lines to draw, in order: the raw curve, and over it the smoothed one.
 
     Of several runs beside each other the smoothed ones alone: their raw curves could not be told apart.
     """
@@ -181,7 +181,7 @@ def panned(view: View, extent: tuple[float, float], step: int) -> View:
 
 
 def nearest(curves: Sequence[Line], at: float) -> tuple[Line, int] | None:
-    """Curve and index of the point nearest to `at`. Of two attempts at the same iteration the newer one is meant."""
+    """Curve and index of the point nearest to `at`; of two attempts at one iteration, the newer."""
     found = [
         (abs(x - at), -number, index)
         for number, curve in enumerate(curves)

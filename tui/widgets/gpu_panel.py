@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GpuPanel(Panel):
-    """A bar a GPU; too low for that, all GPUs in one line. `p` lists the processes on them.
+    """One bar for each GPU, or all GPUs in one line where there is little room. `p` lists the processes on them.
 
     `user` is whose processes are one's own (others' stand out).
     """
@@ -40,7 +40,7 @@ class GpuPanel(Panel):
         self.forget()
 
     def forget(self) -> None:
-        """Nothing is known: what comes belongs to something else."""
+        """Forget all readings before something else is shown."""
         self._snapshots: tuple[Snapshot, ...] = ()
         self._calm: CalmReadings | None = None
         self._memory: Mapping[int | None, Memory] = {}

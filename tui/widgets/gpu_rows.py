@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 from backends.megatron.events import Memory
 from backends.telemetry.readings import GpuProcess, GpuReading, HostReading, Snapshot
-from backends.ticks import mib_words
+from backends.ticks import MIB, size_words
 from tui.glyphs import Glyphs
 from tui.widgets.panel import Row, Span
 
 GIB = 1 << 30
 HOT = 85  # °C; the H100 and H200 lower their clocks from 87 to 90
-SHORTEST_BAR = 6  # cells; narrower than that, numbers leave instead
+SHORTEST_BAR = 6  # cells; rather than a narrower bar, columns of numbers are left out
 
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """A GPU with the name it goes by here: "3", or "b3" where there are several nodes."""
+    """A GPU and its name on the screen: "3", or "b3" with several nodes."""
 
     label: str
     reading: GpuReading
 
     @property
     def state(self) -> Span | None:
-        """What is wrong with it, in words."""
+        """What is wrong with the GPU, in words."""
         gpu = self.reading
         if gpu.note:
             return gpu.note, "error"
         if gpu.ecc_errors:
             return f"{gpu.ecc_errors} memory errors (ECC)", "error"
-        # A power cap is how these GPUs run at full load, not news.
+        # A power cap is normal at full load.
         reasons = sorted(
             {reason.partition(" (")[0] for reason in gpu.throttling or () if reason != "power cap"}
         )
@@ -92,7 +92,7 @@ def megatron_line(memory: Mapping[int | None, Memory] | None) -> str:
         ):
             value = event.values.get(name)
             if value is not None and value > best[1]:
-                best = (f"Megatron: {words} {mib_words(value)}{where}", value)
+                best = (f"Megatron: {words} {size_words(value * MIB)}{where}", value)
                 break
     return best[0]
 
@@ -113,7 +113,7 @@ def _host_prefix(snapshot: Snapshot, snapshots: Sequence[Snapshot]) -> str:
 
 
 def bar(fraction: float | None, width: int, glyphs: Glyphs, style: str = "good") -> Row:
-    """`width` cells, `fraction` of them full; none at all when the fraction is unknown."""
+    """`width` cells, `fraction` of them full; an empty bar if the fraction is unknown."""
     if fraction is None:
         return ((glyphs.track * width, "frame"),)
     full = round(min(max(fraction, 0.0), 1.0) * width)
@@ -121,7 +121,7 @@ def bar(fraction: float | None, width: int, glyphs: Glyphs, style: str = "good")
 
 
 def _bars(gpus: Sequence[_Gpu], width: int, glyphs: Glyphs) -> list[Row]:
-    """A row a GPU. Columns have one width in all rows, so that nothing jumps; what has no room is left out."""
+    """One row for each GPU. A column has the same width in all rows; columns without room are left out."""
     columns = [
         [_memory(gpu.reading.memory_used, gpu.reading.memory_total, glyphs) for gpu in gpus],
         [_number(gpu.reading.utilization, " %", 3, glyphs) for gpu in gpus],
@@ -157,7 +157,7 @@ def _bars(gpus: Sequence[_Gpu], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def folded(gpus: Sequence[_Gpu], glyphs: Glyphs) -> Row:
-    """All GPUs in one line: "8 GPUs  75.1/79.6 GiB  99 %  5,480 W  61–89 °C"; the fullest of them says the memory."""
+    """All GPUs in one line: "8 GPUs  75.1/79.6 GiB  99 %  5,480 W  61–89 °C"; the memory is that of the fullest GPU."""
     readings = [gpu.reading for gpu in gpus]
     fullest = max(readings, key=lambda gpu: gpu.memory_used or 0)
     powers = [gpu.power for gpu in readings if gpu.power is not None]

@@ -1,4 +1,4 @@
-"""Rows of which one is marked. Only rows that changed are written, so a list that is refreshed costs nothing at rest."""
+"""A list with one marked row. Only rows that changed are written, so an unchanged list costs nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.widgets.panel import Panel, Span, fit, width_of
 
 @dataclass(frozen=True, slots=True)
 class ListRow:
-    """`key` tells rows apart and is what is chosen; "" is a row that cannot be marked (a heading, a blank)."""
+    """`key` identifies the row; a row with an empty key cannot be marked (a heading, a blank)."""
 
     key: str
     spans: tuple[Span, ...]
@@ -79,7 +79,7 @@ class Listing(Panel):
         if not self.rows:
             return [[(self.empty, "dim")]]
         at = next((i for i, row in enumerate(self.rows) if row.key and row.key == self.marked), 0)
-        # What is above the first row that can be marked (its heading) comes into sight with it.
+        # The heading above the first row that can be marked is shown with it.
         first = next((i for i, row in enumerate(self.rows) if row.key), 0)
         wanted = 0 if at == first else at
         self._top = max(min(self._top, wanted, len(self.rows) - 1), at - height + 1, 0)

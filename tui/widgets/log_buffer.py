@@ -1,4 +1,4 @@
-"""The newest lines of a log, what of them is let through by a filter, and where a searched text stands. No drawing."""
+"""The newest lines of a log, their filter and the search in them. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 KEPT = 5000  # lines; older ones are in the file
 KEPT_OF_PIPE = 20_000  # lines; older ones are nowhere
-WHOLE = 4000  # lines of a log of which none is left out: not dropped here, nor hidden by the folder as part of a flood
+WHOLE = 4000  # lines; of a shorter log no line is dropped here, nor folded as part of a flood
 LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
-    """Which lines are shown: of one rank (None: of all), and from one level upwards."""
+    """Which lines are shown: those of one rank (None: of all), and from one level upwards."""
 
     rank: int | None = None
     level: str = "debug"
@@ -75,7 +75,7 @@ class LogBuffer:
                 self.dropped += 1
 
     def clear(self) -> None:
-        """The log began anew (truncated, replaced)."""
+        """Empty the buffer: the log was truncated or replaced."""
         self._lines.clear()
         self._counts.clear()
         self._visible.clear()

@@ -1,4 +1,4 @@
-"""Where a reader stands in a log: at its end, which comes by itself, or at a marked line, wherever in the file that is."""
+"""The reader's position in a log: following its end, or at a marked line anywhere in the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LogMoves(Panel):
-    """`add` appends lines; while held, what is seen stays where it is.
+    """`add` appends lines; while the log is paused, the lines in view stay.
 
     The newest lines are in `buffer`. Of a log that is longer, every move away from its end is a move in its file (`past`).
     """
@@ -34,22 +34,22 @@ class LogMoves(Panel):
         self._top = 0
         self._cursor: int | None = None  # marked line, while not following
         self._screen_row = 0  # where on the screen the next line that the file brings belongs
-        self._owed = 0  # lines still to go when it comes
+        self._owed = 0  # lines still to move when it comes
         self._shift = 0
 
     @property
     def _lines(self) -> LogBuffer | LogPast:
-        """What is before the eyes."""
+        """The lines in view come from here."""
         return self.past if len(self.past) else self.buffer
 
     @property
     def _deep(self) -> bool:
-        """Whether moving about means to read the file: it has lines that are not kept here."""
+        """Whether moving reads the file, because it has lines that are not kept here."""
         whole = self.caught_up and self.buffer.total <= WHOLE
         return self.past.path is not None and (bool(len(self.past)) or not whole)
 
     def clear(self) -> None:
-        """What comes next takes the place of all lines so far."""
+        """Remove all lines; the next ones replace them."""
         self.buffer.clear()
         if not len(self.past):
             self._top, self._cursor = 0, None
@@ -64,7 +64,7 @@ class LogMoves(Panel):
         self.show()
 
     def restart(self, path: Path | None = None) -> None:
-        """Another log; `path`: its file, where it has one."""
+        """Start with another log; `path` is its file, if it has one."""
         self.past.look_into(path)
         self.caught_up = False
         self.buffer.kept = KEPT if path else KEPT_OF_PIPE
@@ -72,7 +72,7 @@ class LogMoves(Panel):
         self.action_bottom()
 
     def let_through(self, wanted: LogFilter) -> None:
-        """Show only lines that pass; the newest of them are in the file, where they are not among those kept."""
+        """Show only lines that pass the filter, from the file too if they are not kept here."""
         self.action_bottom()
         self.buffer.let_through(wanted)
         if self._deep and wanted != LogFilter():
@@ -146,7 +146,7 @@ class LogMoves(Panel):
                 self.past.extend(1 if step > 0 else -1, self.buffer.filter)
 
     def _enter(self, number: int | None, row: int) -> None:
-        """Look at the file around line `number` (None: at its end), which comes to stand in `row`."""
+        """Show the file around line `number` (None: its end), with that line in `row`."""
         self._screen_row = row
         self.past.enter(number, self.buffer.filter)
         self.show()

@@ -1,4 +1,4 @@
-"""What of a log's file is before the eyes, wherever in it: read, searched and counted by threads, some pages at a time."""
+"""The pages of a log's file that are shown. Threads read, search and count, some pages at a time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from backends.megatron.pages import LogPages, Page, Wanted
     from tui.widgets.log_buffer import LogFilter
 
-AHEAD = 200  # lines that are read ahead of the eye
-KEPT = 5000  # lines in memory; pages far from the eye are let go
-PATIENCE = 0.4  # s after which it is said how far a job has come
+AHEAD = 200  # lines that are read ahead of the view
+KEPT = 5000  # lines in memory; pages far from the view are dropped
+PATIENCE = 0.4  # s after which the progress of a job is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Stretch:
         return Stretch(tuple(pages), None, above)
 
 
-Job: TypeAlias = Iterator["float | Stretch | None"]  # how far it has come (0 to 1); at last what it brought
+Job: TypeAlias = Iterator["float | Stretch | None"]  # progress from 0 to 1; at last the result
 
 
 class Onlooker(Protocol):
@@ -64,11 +64,11 @@ class Onlooker(Protocol):
         """The file cannot be read (OSError), or was cut (EOFError)."""
 
     def show(self) -> None:
-        """A job has come further."""
+        """A job has made progress."""
 
 
 class LogPast:
-    """What it finds is told to `onlooker`, a widget, in the event loop."""
+    """Results go to `onlooker`, a widget, in the event loop."""
 
     def __init__(self, onlooker: Onlooker) -> None:
         self.lines: Sequence[LogLine] = ()
@@ -108,7 +108,7 @@ class LogPast:
             self._pages = None
 
     def stop(self) -> None:
-        """Let go of what is being read, searched or counted."""
+        """Stop reading, searching and counting."""
         for bridge in (self._job, self._count):
             if bridge is not None:
                 bridge.close()

@@ -26,7 +26,7 @@ SIDEWAYS = 20  # cells a key press moves the text
 
 
 class LogView(LogMoves):
-    """Draws the lines around the place where the reader is, and says where that is."""
+    """Draws the lines around the reader's position, and shows that position."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "pause", id="log.pause", tooltip="Pause the log, or follow its end again"),
@@ -60,7 +60,7 @@ class LogView(LogMoves):
             super().__init__()
 
     class Opened(Message):
-        """A line is to be seen whole."""
+        """A line is to be shown whole."""
 
         def __init__(self, line: LogLine) -> None:
             self.line = line
@@ -138,7 +138,7 @@ class LogView(LogMoves):
         return [*rank, *fit(spans, room, style), (count, quiet)]
 
     def _shifted(self, text: str) -> str:
-        """`text` without what is moved out of sight at the left; a wide character is never cut in two."""
+        """`text` without the cells scrolled out at the left; a wide character is never cut in two."""
         if not self._shift or cell_len(text) <= self._shift:
             return text if not self._shift else ""
         return text[len(chop_cells(text, self._shift)[0]) :]

@@ -1,4 +1,4 @@
-"""A log line as it is shown: of an iteration line the important first, with short names."""
+"""A log line as it is shown: the fields of an iteration line have short names, the important ones first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLANKS = re.compile(r"(?<=\S) {2,}")
 
 
 def displayed(text: str) -> str:
-    """A line as shown. Of an iteration line what matters most comes first, with short names; the whole is one key away."""
+    """A line as it is shown. Key enter shows the original."""
     match = ITERATION.match(text)
     if match is None:
         return BLANKS.sub(" ", text) if "iteration  " in text else text

@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Mapping
 
 from backends.megatron.events import Memory
-from backends.ticks import mib_words
+from backends.ticks import MIB, size_words
 from tui.glyphs import Glyphs
 from tui.widgets.gpu_rows import SHORTEST_BAR, bar
 from tui.widgets.panel import Row
 
-# What is used, of what is taken from the driver.
+# Names of the used memory, and of the memory reserved from the driver.
 PEAKS = (
     ("max allocated", "max reserved"),
     ("allocated", "reserved"),
@@ -26,7 +26,7 @@ def memory_rows(
     height: int,
     glyphs: Glyphs,
 ) -> list[Row]:
-    """A row a rank that spoke, then what Megatron expected before it began, then `note`; `height` rows at most."""
+    """A row for each rank that reported, then Megatron's estimate, then `note`; at most `height` rows."""
     ranks = [
         _rank_row(rank, event, width, glyphs)
         for rank, event in sorted(memory.items(), key=lambda item: (item[0] is not None, item[0] or 0))
@@ -34,11 +34,11 @@ def memory_rows(
     rows = [row for row in ranks if row]
     if expected is not None and (total := expected.values.get("total")) is not None:
         parts = [
-            f"{name} {mib_words(expected.values[name])}"
+            f"{name} {size_words(expected.values[name] * MIB)}"
             for name in ("weight and optimizer", "activation")
             if name in expected.values
         ]
-        words = f"expected {mib_words(total)}" + (f" ({', '.join(parts)})" if parts else "")
+        words = f"expected {size_words(total * MIB)}" + (f" ({', '.join(parts)})" if parts else "")
         rows.append(((words, "dim"),))
     if not rows:
         rows.append((("The log has no memory figures.", "dim"),))
@@ -61,9 +61,9 @@ def _rank_row(rank: int | None, event: Memory, width: int, glyphs: Glyphs) -> Ro
         used, whole = event.values.get(used_name), event.values.get(whole_name)
         if used is None:
             continue
-        words = f"{used_name} {mib_words(used)}"
+        words = f"{used_name} {size_words(used * MIB)}"
         if whole and width >= 64:
-            words += f" of {mib_words(whole)} reserved"
+            words += f" of {size_words(whole * MIB)} reserved"
         room = width - len(who) - len(words) - 1
         if not whole or room < SHORTEST_BAR:
             return ((who, "dim"), (words, "text"))

@@ -1,4 +1,4 @@
-"""The colours of a panel by what they mean, worked out once a theme.
+"""The colours of a panel by their meaning, computed once for each theme.
 
 Textual could do it by component classes, but then every panel has its own copy of a dozen styles that are computed again
 whenever the screen is resized or the focus moves: half of the time to the first paint.
@@ -41,7 +41,7 @@ COLOURS: Mapping[str, tuple[str, int, str, int, bool]] = {
     "curve-5": ("#56b4e9", 100, "", 0, False),
     "curve-6": ("#d55e00", 100, "", 0, False),
 }
-# A terminal that keeps its own colours (NO_COLOR among them): sixteen at most, and what stands out does so by weight.
+# For terminals that keep their own colours (NO_COLOR too): sixteen at most, and emphasis by bold and dim.
 ANSI: Mapping[str, str] = {
     "text": "default", "dim": "dim default", "frame": "dim default", "focus": "bold default", "title": "bold default",
     "good": "green", "warning": "yellow", "error": "bold red", "info": "blue", "curve": "bold default",

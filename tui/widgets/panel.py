@@ -46,7 +46,7 @@ def width_of(spans: Iterable[Span]) -> int:
 
 
 class Panel(Widget, can_focus=True):
-    """A frame with a title, a note at the right of it, a body of rows, and a foot. Subclasses say what is inside.
+    """A frame with a title, a note at its right, rows, and a foot. Subclasses give the contents.
 
     Lower than `FRAMED_FROM` rows there is no frame: every row is body.
     """
@@ -62,21 +62,21 @@ class Panel(Widget, can_focus=True):
         self._rows: list[Row] = []
         self._rows_for: Size | None = None  # the size for which they were composed
 
-    # What a subclass says.
+    # Given by subclasses.
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
         """Left and right part of the frame's upper edge."""
         return (), ()
 
     def foot(self) -> Sequence[Span]:
-        """What the frame's lower edge holds."""
+        """The text in the frame's lower edge."""
         return ()
 
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
         """Up to `height` rows of up to `width` cells. More is cut."""
         raise NotImplementedError
 
-    # What the base does with it.
+    # Drawing.
 
     @property
     def framed(self) -> bool:
@@ -89,7 +89,7 @@ class Panel(Widget, can_focus=True):
         return (max(width - 4, 0), max(height - 2, 0)) if self.framed else (max(width - 2, 0), height)
 
     def show(self) -> None:
-        """Draw again; rows that came out equal are left alone."""
+        """Draw again; only rows that changed are written."""
         if not self.is_mounted or not self.size:
             return
         before, resized = self._rows, self._rows_for != self.size
@@ -138,7 +138,7 @@ class Panel(Widget, can_focus=True):
     def _edge(
         self, left: Sequence[Span], right: Sequence[Span], start: str, end: str, line: str, edge: str
     ) -> Row:
-        """One horizontal edge. Without room the right part gives way, then spans at the end of the left; the first is cut."""
+        """A horizontal edge. If room is short, the right part is left out, then the last spans of the left; the first is cut."""
         room = self.size.width - 4
         left = list(left)
         while len(left) > 1 and width_of(left) + 2 > room:

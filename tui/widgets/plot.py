@@ -30,14 +30,14 @@ from tui.widgets.curves import (
 )
 from tui.widgets.panel import Panel, Span
 
-# Buckets asked for, whatever the width: more cannot be told apart and cost time.
+# Most buckets that are asked for: more cannot be told apart and cost time.
 COLUMNS_AT_MOST = 160
-UNSEEN_AT_MOST = 20  # updates in a row of which only the readings are shown: marks may be among them
+UNSEEN_AT_MOST = 20  # most updates in a row that change only the readings, since one of them may bring a mark
 
 
 @dataclass(slots=True)
 class _Picture:
-    """What the last redraw knew; readouts and the crosshair use it."""
+    """The state of the last redraw, for the readings and the crosshair."""
 
     curves: Sequence[Line] = ()
     x: Limits | None = None
@@ -80,10 +80,10 @@ class Plot(Panel):
         self.empty = empty
         self.time_label: Callable[[float, float], str] = axes.clock_label  # of an x, and the step between two
         self.newest: Callable[[str], float | None] = lambda metric: None
-        # Where there is one, it stands instead of the readings.
+        # Replaces the readings, if given.
         self.legend: Callable[[Sequence[Line], float | None], Sequence[Span]] | None = None
         self._picture = _Picture()
-        # What it was drawn from, and its rows.
+        # The inputs of the last drawing, and its rows.
         self._body: tuple[object, Sequence[Sequence[Span]]] = (None, ())
         self._reads = 0
         self._upto: float | None = None
@@ -150,7 +150,7 @@ class Plot(Panel):
         drawn = traces(self._picture.curves, self.view)
         values = [value for trace in drawn for _, value in trace.points]
         if not values:
-            return self._say(f"no finite value of {self.metric} here", width, height)
+            return self._say(f"no finite value of {self.metric} in view", width, height)
         rows = height - 1
         marks = list(self.marks(self.view.x))
         values += [
@@ -185,7 +185,7 @@ class Plot(Panel):
         return [(self.metric or self.id or "no metric", "title")], [(dot.join(notes), "dim")] if notes else []
 
     def foot(self) -> Sequence[Span]:
-        from statistics import median  # takes 10 ms that the first paint does not wait for
+        from statistics import median  # importing it takes 10 ms, which the first paint does not need
 
         curves = self._picture.curves
         if not curves:
@@ -203,7 +203,7 @@ class Plot(Panel):
         if newest is None:
             newest = curves[-1].means[-1]
         words: list[Span] = [(number(newest), "title" if math.isfinite(newest) else "error")]
-        # In the order of importance: what has no room at the end is left out.
+        # The most important first: spans without room are left out from the end.
         words += [(f"  min {number(min(lows))}", "dim")] if lows else []
         words += [(f"  {more}", "dim")] if (more := self.readout()) else []
         words += [(f"  median {number(median(means))}", "dim")] if means else []
@@ -224,7 +224,7 @@ class Plot(Panel):
     # Keys.
 
     def look(self, view: View) -> None:
-        """Change how the plot is looked at."""
+        """Change the view."""
         if view.x != self.view.x or view.log != self.view.log:
             self._picture = _Picture()
         if view.window != self.view.window:
@@ -236,7 +236,7 @@ class Plot(Panel):
         self.update()
 
     def on_resize(self, event: object) -> None:
-        self._picture.x = self._picture.y = None  # how many ticks there are depends on the size
+        self._picture.x = self._picture.y = None  # the number of ticks depends on the size
         self.update()
 
     def action_crosshair(self, step: int) -> None:
@@ -262,7 +262,7 @@ class Plot(Panel):
         self.look(panned(self.view, self._extent(), step))
 
     def _extent(self) -> tuple[float, float]:
-        """First and last x of all there is, whatever the window."""
+        """First and last x of all data, whatever the window."""
         curves = [c for c in self.source(self.metric, self.view.x, None, None, 16) if len(c.xs)]
         if not curves:
             return 0.0, 1.0
@@ -284,7 +284,7 @@ class Plot(Panel):
         self.look(replace(self.view, log=not self.view.log))
 
     def action_axis(self) -> None:
-        """The next x axis for which the log has what it takes."""
+        """Switch to the next x axis for which there are data."""
         start = X_AXES.index(self.view.x)
         for turn in range(1, len(X_AXES)):
             x = X_AXES[(start + turn) % len(X_AXES)]
@@ -292,5 +292,5 @@ class Plot(Panel):
                 self.look(replace(self.view, x=x, window=None, crosshair=None))
                 return
         self.app.notify(
-            "The log says neither when nor how many tokens; only iterations are known.", markup=False
+            "The log has neither times nor token counts, so only iterations can be the x axis.", markup=False
         )

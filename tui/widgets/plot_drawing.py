@@ -1,4 +1,4 @@
-"""A plot as rows of cells: curves, marks, crosshair and axes. Pure functions of what is shown and of the room for it."""
+"""A plot as rows of cells: curves, marks, crosshair and axes. Pure functions of the data and the room."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def overlay(
     *,
     ascii_only: bool,
 ) -> None:
-    """Set `marks` and the crosshair (at an x) into `cells`. Lines never cover a curve."""
+    """Draw `marks` and the crosshair (at an x) into `cells`. Lines never cover a curve."""
     glyphs = ASCII if ascii_only else GLYPHS
     height, width = len(cells), len(cells[0])
 
@@ -70,7 +70,7 @@ def overlay(
 
 
 def _write(row: list[Span], start: int, text: str) -> None:
-    """Put `text` where nothing is; all of it or none."""
+    """Write `text` if all its cells are blank."""
     place = slice(start, start + len(text))
     if start + len(text) <= len(row) and all(character == " " for character, _ in row[place]):
         row[place] = [(character, "dim") for character in text]
@@ -89,7 +89,7 @@ def with_y_axis(
 
 
 def x_axis(x: Limits, labels: Sequence[str], gutter: int, canvas: int) -> list[Span]:
-    """The row of the ticks' labels below `canvas` cells; what would run into its neighbour is left out."""
+    """The row of tick labels below `canvas` cells; a label that would touch its neighbour is left out."""
     ticks = axes.inner_ticks(x)
     line = [" "] * (gutter + canvas)
     free, before = 0, ""
@@ -106,7 +106,7 @@ def x_axis(x: Limits, labels: Sequence[str], gutter: int, canvas: int) -> list[S
 
 
 def runs(cells: Sequence[Span]) -> list[Span]:
-    """Neighbouring cells of one style as one span: fewer escape codes on the wire. A blank has no colour of its own."""
+    """Join neighbouring cells of one style into a span, which saves escape codes. A blank takes any style."""
     found: list[Span] = []
     text, style = "", ""
     for character, own in cells:

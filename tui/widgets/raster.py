@@ -1,4 +1,4 @@
-"""Lines drawn into character cells: as braille dots, two by four a cell, or as asterisks where a font has no others."""
+"""Lines in character cells: braille dots, two by four in a cell, or asterisks with --ascii."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Raster:
         return [cells[row * width : (row + 1) * width] for row in range(self._height)]
 
     def _line(self, start: tuple[int, int], end: tuple[int, int], style: str) -> None:
-        """All dots between two, one column after the other: each column holds its share of the way up or down."""
+        """All dots of a straight line, column by column."""
         (x0, y0), (x1, y1) = (start, end) if start[0] <= end[0] else (end, start)
         if x0 == x1:
             self._column(x0, y0, y1, style)

@@ -15,7 +15,7 @@ from tui.widgets.panel import Panel, Span, width_of
 from tui.widgets.top_line import shortened
 
 GAP = "   "
-SHORTEST_TITLE = 12  # cells; a run's title that has less room is left out
+SHORTEST_TITLE = 12  # cells; a title with less room is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StatusLine(Panel, can_focus=False):
 
 
 def arranged(head: Headline, width: int, now: float, dots: str) -> list[Span]:
-    """The row for `width` cells: the name at the left, the rest at the right; the name gives way last."""
+    """The row for `width` cells: the name at the left, the rest at the right; the name is shortened last."""
     first, _, rest = head.phase.partition(": ")
     phase: Span = (first.upper() + (f" {rest}" if rest else ""), head.style)
     pieces = [phase, *((text, "text") for text in _pieces(head, now))]
@@ -104,7 +104,7 @@ def _pieces(head: Headline, now: float) -> list[str]:
 
 
 def _clipped(name: str, width: int, dots: str) -> str:
-    """`name` in `width` cells: a title gives way to the run behind it, a folder to the file in it; then the end is kept."""
+    """`name` in `width` cells: the title of a run or the folder of a file is left out first; then the end is kept."""
     title, _, run = name.rpartition(" · ")
     room = width - cell_len(f"  · {run}")
     if title and room >= SHORTEST_TITLE:

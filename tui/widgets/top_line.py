@@ -1,4 +1,4 @@
-"""The first line of a screen: where you are, and what is running."""
+"""The first line of a screen: its name, its folder, and what is running."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopLine(Panel, can_focus=False):
         left: list[Span] = [("mdk-tui", "title"), (GAP[1:], "text"), (self._where, "info")]
         right = running_words(self._runs, self.ascii_only)
         if width_of(left) + len(GAP) + width_of(right) > width:
-            right = right[:1]  # the count says it all in a pinch
+            right = right[:1]  # only the count, where room is short
         room = width - width_of(left) - width_of(right) - 2 * len(GAP)
         if self._place and room > 8:
             left += [(GAP, "text"), (shortened(self._place, room, glyphs(self.ascii_only).dots), "dim")]
@@ -46,7 +46,7 @@ class TopLine(Panel, can_focus=False):
 
 
 def running_words(runs: Sequence[SeenRun], ascii_only: bool) -> list[Span]:
-    """How many run, and how far the newest that trains is; nothing runs: nothing is said."""
+    """How many runs are alive, and the progress of the newest training; empty if there are none."""
     alive = [seen.info for seen in runs if not seen.info.over]
     if not alive:
         return []
