@@ -7,12 +7,14 @@ standard output, one line a second: `downloaded N of M bytes, R MiB/s`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -25,36 +27,67 @@ if TYPE_CHECKING:
     import httpx
 
 CHUNK = 2**20
+PROXY = "Check http_proxy and https_proxy: the address, the port, and whether a login is needed."
 
 
 def download(url: str, destination: Path, checksum: str = "", out: TextIO = sys.stdout) -> None:
     """Fetch `url` to `destination`. Raises UserError; what has arrived is kept for the next try."""
-    import httpx
-
-    if destination.exists():
-        raise UserError(f"{destination} exists already.", "Move it away to download it again.")
-    destination.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(destination)
     part = destination.with_name(destination.name + ".part")
-    try:
-        with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=20)) as client:
+    with _explained(url, destination, part):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with _client() as client:
             _fetch(client, url, part, out)
             wanted = _listed(client, checksum, url, out) if "/" in checksum else checksum
+        found = digest(part)
+        if wanted and found != wanted:
+            raise UserError(
+                f"{destination.name} arrived with SHA-256 {found}, not with {wanted} as expected.",
+                f"Remove {part} and try again.",
+            )
+        refuse_existing(destination)
+        part.rename(destination)
+        etag_file(part).unlink(missing_ok=True)
+    print(f"saved {destination}: {size(destination):,} bytes, SHA-256 {found}", file=out, flush=True)
+
+
+def refuse_existing(destination: Path) -> None:
+    if destination.exists():
+        raise UserError(f"{destination} exists already.", "Move it away to download it again.")
+
+
+def _client() -> httpx.Client:
+    """Raises UserError for a proxy that httpx cannot use."""
+    import httpx
+
+    try:
+        return httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=20))
+    except (
+        ValueError,
+        ImportError,
+        httpx.InvalidURL,
+    ) as error:  # an unknown scheme; SOCKS without its package
+        raise UserError(f"The proxy of the environment cannot be used: {_words(error)}.", PROXY) from None
+
+
+@contextlib.contextmanager
+def _explained(url: str, destination: Path, part: Path) -> Generator[None]:
+    """Turns the errors of a download into UserError."""
+    import httpx
+
+    try:
+        yield
     except httpx.HTTPStatusError as error:
-        raise UserError(
-            f"{url} answered {error.response.status_code} {error.response.reason_phrase}.",
-            "Check the address.",
-        ) from None
+        status = f"{error.response.status_code} {error.response.reason_phrase}"
+        raise UserError(f"{url} answered {status}.", "Check the address.") from None
     except httpx.ProxyError as error:
-        raise UserError(
-            f"The proxy refused: {_words(error)}.",
-            "Check http_proxy and https_proxy: the address, the port, and whether a login is needed.",
-        ) from None
+        raise UserError(f"The proxy refused: {_words(error)}.", PROXY) from None
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise UserError(
             f"{url} could not be reached: {_words(error)}.",
             f"Set https_proxy if this site has a proxy. Without network: fetch it elsewhere and put it at {destination}.",
         ) from None
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise UserError(
             f"{url} could not be read: {_words(error)}.", f"Try again: it goes on from {size(part):,} bytes."
         ) from None
@@ -62,15 +95,6 @@ def download(url: str, destination: Path, checksum: str = "", out: TextIO = sys.
         raise UserError(
             f"{part} could not be written: {error.strerror}.", "Make room, then try again: it goes on."
         ) from None
-    found = digest(part)
-    if wanted and found != wanted:
-        raise UserError(
-            f"{destination.name} arrived with SHA-256 {found}, not with {wanted} as expected.",
-            f"Remove {part} and try again.",
-        )
-    part.rename(destination)
-    etag_file(part).unlink(missing_ok=True)
-    print(f"saved {destination}: {size(destination):,} bytes, SHA-256 {found}", file=out, flush=True)
 
 
 def _words(error: Exception) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from backends.setup.download import PROXY as REFUSED_PROXY
 from backends.setup.megatron_step import BUNDLE
 
 
@@ -23,7 +24,6 @@ OFFLINE = {
 }
 OFFLINE["apptainer"] = OFFLINE["singularity"]
 PROXY = "If this site has a proxy, set https_proxy (and http_proxy)."
-REFUSED_PROXY = "Check http_proxy and https_proxy: the address, the port, and whether a login is needed."
 
 ROWS: tuple[tuple[str, str, str], ...] = (
     (r"Disk quota exceeded", "Your quota on that disk is used up.", "Remove files of yours there, or ask for a larger quota; an image is unpacked where APPTAINER_TMPDIR says. Then run the step again."),

@@ -165,6 +165,28 @@ def test_a_users_file_is_never_overwritten(server: Server, tmp_path: Path) -> No
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_file_that_somebody_put_there_meanwhile_is_not_overwritten(server: Server, tmp_path: Path) -> None:
+    class Told(io.StringIO):
+        def write(self, text: str) -> int:
+            (tmp_path / "file").write_text("mine")
+            return super().write(text)
+
+    with pytest.raises(UserError, match="exists already"):
+        download(url(server), tmp_path / "file", out=Told())
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_proxy_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "carrier-pigeon://loft:1")
+    with pytest.raises(UserError, match="cannot be used"):
+        download("https://example.invalid/x", tmp_path / "file", out=io.StringIO())
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(UserError, match="could not be written"):
+        download("https://example.invalid/x", Path("/proc/folder/file"), out=io.StringIO())
+
+
 def test_refusals_are_sentences(server: Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="answered 404"):
         download(url(server, "/missing"), tmp_path / "file", out=io.StringIO())
