@@ -1,4 +1,4 @@
-"""The choices of a launch as a person writes them: texts in fields, things on or off. They become a plan; remedies change them."""
+"""The choices of a launch as typed into a form: texts and switches. They become a plan, and remedies change them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_IMAGE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """`texts` by the names of FLAGS and of the fields below; "" and a missing one: as the preset has it.
+    """`texts` by the names of FLAGS and of the fields below; "" or a missing one means the preset's value.
 
     More texts: launcher, gpus (a number or a list), hosts (a hostfile), image (a .sif, or none), save (a base), load (a checkpoint), mlflow (an
     address, or off), more (Megatron's arguments), less (flags of the preset that are taken away). `accelerations` holds those
@@ -55,7 +55,7 @@ class Choices:
         return self.preset.trainer == "demo"
 
     def text(self, name: str) -> str:
-        """What is written, where the trainer knows of such a thing."""
+        """The text of a field; "" if the trainer has no such option."""
         return "" if self.demo and name in MEGATRON_ONLY else self.texts.get(name, "").strip()
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class Choices:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Megatron's. Raises UserError for what cannot be read."""
+        """Megatron's arguments. Raises UserError for unreadable text."""
         return merge_arguments(self._base(), self._changes())
 
     def changed(self, name: str, text: str) -> Choices:
@@ -109,7 +109,7 @@ def gpus_of(text: str) -> tuple[int, ...] | None:
 def plan_of(
     choices: Choices, workspace: Workspace, now: datetime, present: int | None = None
 ) -> tuple[RunPlan, Resumption | None]:
-    """The plan of a new run; and, where it begins with a checkpoint, what goes on. `present`: GPUs of this machine.
+    """The plan of a new run, and the resumption if it loads a checkpoint. `present`: the number of GPUs of this machine.
 
     Raises UserError for what cannot be read.
     """
@@ -151,7 +151,7 @@ def chosen_launcher(choices: Choices) -> str:
 
 
 def with_preset(choices: Choices, preset: Preset) -> Choices:
-    """`preset` as it is: what was said of Megatron's arguments before was said of another."""
+    """Choose another preset. Texts about Megatron's arguments are dropped: they belonged to the old one."""
     kept = {
         name: text
         for name, text in choices.texts.items()
@@ -161,7 +161,7 @@ def with_preset(choices: Choices, preset: Preset) -> Choices:
 
 
 def mended(choices: Choices, fix: Fix, presets: Mapping[str, Preset] | None = None) -> Choices:
-    """`choices` with a remedy taken: written into the fields that it is about, the rest into the extra arguments.
+    """`choices` with a remedy applied: written into the fields that it concerns, the rest into the extra arguments.
 
     `presets`: those that a remedy may name.
     """
@@ -193,13 +193,13 @@ def mended(choices: Choices, fix: Fix, presets: Mapping[str, Preset] | None = No
 
 
 def _recompute(choices: Choices, fix: Fix) -> str:
-    """The kind of recomputation that the remedy leads to; one that is none of ours begins anew."""
+    """The kind of recomputation that the remedy results in; "none" for one that the form does not offer."""
     after = recomputation(Arguments(apply_fix(choices.arguments, fix)))
     return after if after in RECOMPUTATIONS else "none"
 
 
 def _with_flags(choices: Choices, fix: Fix) -> Choices:
-    """Flags without a field of their own: set among the extra arguments, or taken away from there and from the preset."""
+    """Apply flags that have no field: set them in the extra arguments, or remove them there and from the preset."""
     if not fix:
         return choices
     more = merge_arguments(choices.words("more"), ())
@@ -215,20 +215,20 @@ def _with_flags(choices: Choices, fix: Fix) -> Choices:
 
 
 def value_without(choices: Choices, name: str) -> str:
-    """What the field `name` says when nothing is written there: the preset's value, or what is done without."""
+    """The placeholder of an empty field: the preset's value, or the default."""
     if name in FLAGS and (words := Arguments(choices.preset.arguments).words(FLAGS[name])):
         return " ".join(words)
     return DEMO_DEFAULTS[name] if choices.demo and name in DEMO_DEFAULTS else DEFAULTS.get(name, "")
 
 
 def accelerations_of(arguments: Sequence[str]) -> tuple[dict[str, bool], str]:
-    """Which choices are on in `arguments`, and the kind of recomputation."""
+    """The state of each choice in `arguments`, and the kind of recomputation."""
     given = Arguments(arguments)
     return {choice.name: choice.is_on(given) for choice in ACCELERATIONS}, recomputation(given)
 
 
 def effects_of(arguments: Sequence[str], gpus: int, vocab_size: int | None) -> dict[str, Effect]:
-    """What each choice saves where it is on, and would where it is off. None of them where the arguments cannot be read."""
+    """What each choice saves, or would save if it were on. Empty when the arguments cannot be read."""
     found: dict[str, Effect] = {}
     for choice in ACCELERATIONS:
         with_it, without_it = (apply_fix(arguments, choice.fix(on)) for on in (True, False))

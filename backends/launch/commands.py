@@ -1,4 +1,4 @@
-"""A RunPlan becomes a command, word for word: the one that is shown, that `command.sh` holds, and that runs."""
+"""Turns a RunPlan into its command: the same command is shown, written to `command.sh`, and run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launcher_of(plan: RunPlan) -> ProcessLauncher | Slurm:
 
 
 def commands(plan: RunPlan, workspace: Workspace) -> Command:
-    """What `plan` runs. Raises UserError for an unknown launcher."""
+    """The command of `plan`. Raises UserError for an unknown launcher."""
     command = launcher_of(plan).command(plan, workspace)
     if command.batch:
         return dataclasses.replace(command, batch=plan.batch or command.batch)
@@ -41,10 +41,10 @@ def commands(plan: RunPlan, workspace: Workspace) -> Command:
 
 
 def problems(plan: RunPlan, workspace: Workspace, facts: Facts | None = None) -> list[Problem]:
-    """Everything that speaks against `plan`, errors first: what it loads, its layout (of Megatron-LM), its own checks, its
-    launcher's and those of this machine. What is said of a field before its own checks is not said again.
+    """All problems of `plan`, errors first: of its checkpoint, its layout (Megatron-LM), the plan itself, its launcher and this
+    machine. The plan's own checks do not repeat a field that has a problem already.
 
-    `facts`: what is known of data, disk and GPUs; None: what the disk says.
+    `facts`: data, disk and GPUs as known; None: read them from the disk.
     """
     known = facts or gather(plan, workspace)
     found = load_problems(plan, workspace)

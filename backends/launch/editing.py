@@ -1,4 +1,4 @@
-"""A command as the user edited it, made part of the plan: it runs word for word, and the plan knows what it says."""
+"""Takes a command that the user edited into the plan. It runs word for word, and the plan follows its arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POSITIONAL = 5  # SAVE TENSORBOARD VOCAB MERGES DATA, of both scripts
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A command as text says it. `cwd` is None where there is no `cd`."""
+    """A command read from text. `cwd` is None without a `cd` line."""
 
     cwd: str | None
     env: Mapping[str, str]
@@ -36,7 +36,7 @@ class Written:
 
 
 def editable(command: Command) -> str:
-    """`command` as text with a flag a line, which `read_shell` reads back; a batch script as it is."""
+    """`command` as text with one flag a line, which `read_shell` reads back; a batch script unchanged."""
     if command.batch:
         return command.batch
     *lines, _ = replace(command, argv=("",)).shell().split("\n")
@@ -46,7 +46,7 @@ def editable(command: Command) -> str:
 
 
 def check_edited(text: str) -> None:
-    """Raises UserError naming what `edited` could not read, of a command or of a batch script."""
+    """Raises UserError for a command or batch script that `edited` cannot read."""
     if SCRIPT in text:
         _batch(text)
     else:
@@ -54,9 +54,9 @@ def check_edited(text: str) -> None:
 
 
 def read_shell(text: str) -> Written:
-    """`cd DIR`, `export NAME=VALUE` and then one command, as `Command.shell` has them; comments are skipped.
+    """Read `cd DIR`, `export NAME=VALUE` and one command, as `Command.shell` writes them. Comments are skipped.
 
-    Nothing is expanded, and there is no shell behind it. Raises UserError naming what cannot be read.
+    No shell runs this, so nothing is expanded. Raises UserError that names the unreadable part.
     """
     cwd: str | None = None
     env: dict[str, str] = {}
@@ -82,7 +82,7 @@ def read_shell(text: str) -> Written:
 
 
 def _commands(text: str) -> list[list[str]]:
-    """Words of each line; lines that end with a backslash, and quotes, go on."""
+    """The words of each line. A trailing backslash or an open quotation continues the line."""
     found: list[list[str]] = []
     pending = ""
     for line in text.split("\n"):
@@ -106,7 +106,7 @@ def _commands(text: str) -> list[list[str]]:
 
 
 def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
-    """`plan` as the edited `text` has it. A text that says what the plan says anyway changes nothing. Raises UserError."""
+    """`plan` as the edited `text` says. A text that equals the plan's own command changes nothing. Raises UserError."""
     own = commands(plan, workspace)
     if own.batch:
         batch = _batch(text)
@@ -125,7 +125,7 @@ def edited(plan: RunPlan, workspace: Workspace, text: str) -> RunPlan:
 
 
 def _batch(text: str) -> str:
-    """The script in `text`, without what stands before it. Raises UserError when the run's end would not be known."""
+    """The script in `text` from its first line on. Raises UserError if it no longer writes the exit code."""
     _, begun, rest = text.partition(SCRIPT)
     if not begun:
         raise UserError(
@@ -138,7 +138,7 @@ def _batch(text: str) -> str:
 
 
 def _batch_words(batch: str) -> list[str]:
-    """The command that starts the ranks; [] where the script has it in another form."""
+    """The command that starts the ranks; [] when the script no longer has the line `command=(…)`."""
     found = COMMAND.search(batch)
     try:
         return shlex.split(found[1]) if found else []
@@ -147,7 +147,7 @@ def _batch_words(batch: str) -> list[str]:
 
 
 def _as_said(plan: RunPlan, words: Sequence[str], cwd: Path) -> RunPlan:
-    """`plan` with the arguments, the folders and the data that the words name; as it was where they run something else."""
+    """`plan` with the arguments, folders and data of the words; unchanged if they run another program."""
     if plan.trainer == "demo":
         if MODULES[plan.kind] not in words:
             return plan

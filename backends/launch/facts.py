@@ -1,6 +1,6 @@
-"""What a plan meets here: its data, its vocabulary, the flags of the clone, the disk, GPUs, the speed of earlier runs.
+"""Facts about this machine that a plan depends on: data, vocabulary, flags of the clone, disk, GPUs, speed of earlier runs.
 
-Reads files and asks the driver: for threads, and for commands.
+It reads files and asks the driver, which blocks: call it from threads or commands.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from backends.workspace import Workspace
 
 T = TypeVar("T")
 THROUGHPUT = "throughput per GPU (TFLOP/s/GPU)"
-ROOM_AGE = 20.0  # s for which the room on a disk is not asked again
-EARLIER = 30  # runs that are asked how fast they were
-# Two runs with equal values of these are equally fast, near enough.
+ROOM_AGE = 20.0  # s for which the free space of a disk is remembered
+EARLIER = 30  # runs whose speed is looked up
+# Two runs with equal values of these are about equally fast.
 DECIDES_SPEED = (
     "--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--micro-batch-size", "--fp8-format",
     "--fp16", "--bf16", "--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size",
@@ -48,18 +48,18 @@ FLAG = re.compile(r"""["'](--[A-Za-z0-9][\w-]*)["']""")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """None: not known. `gpus` is () where the driver names none, None where nobody asked or nobody answered."""
+    """None: not known. `gpus` is () when there are none, None when the driver was not asked or did not answer."""
 
     datasets: tuple[IndexedDataset, ...] = ()
     vocab_size: int | None = None
     known_flags: frozenset[str] = frozenset()
     disk_free: int | None = None  # bytes that may still be written where the plan saves
     gpus: tuple[GpuReading, ...] | None = None
-    measured: Throughput | None = None  # by an earlier run, or as the preset says
-    tasks: int | None = None  # processes of a node, where a batch system gives the nodes
+    measured: Throughput | None = None  # of an earlier run, or from the preset
+    tasks: int | None = None  # processes a node, when a batch system assigns the nodes
 
     def resources(self, plan: RunPlan) -> Resources:
-        """As the checks of the layout want it."""
+        """The input of the layout checks."""
         tokens = [data.tokens for data in self.datasets]
         documents = [data.sequences for data in self.datasets if data.sequences is not None]
         dtypes = {data.dtype for data in self.datasets if data.dtype}
@@ -77,11 +77,11 @@ class Facts:
         )
 
     def gpu_name(self, plan: RunPlan) -> str | None:
-        """What the driver calls the GPUs of the plan, where it is known."""
+        """The driver's name for the GPUs of the plan, if known."""
         return next((gpu.name for gpu in self.chosen(plan) if gpu.name), None)
 
     def chosen(self, plan: RunPlan) -> tuple[GpuReading, ...]:
-        """The GPUs of this machine that the plan would use; the first ones when it names none."""
+        """The GPUs of this machine that the plan uses; the first ones when it names none."""
         here = () if self.tasks else self.gpus or ()
         if plan.gpus is not None:
             return tuple(gpu for gpu in here if gpu.index in plan.gpus)
@@ -89,7 +89,7 @@ class Facts:
 
 
 def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | None = None) -> Facts:
-    """All but the GPUs, which take seconds to ask: `gpus` are those of `read_gpus`. Raises UserError for settings that cannot be read."""
+    """All facts but the GPUs, which take seconds: `gpus` come from `read_gpus`. Raises UserError for unreadable settings."""
     megatron = plan.trainer == "megatron"
     prefixes = data_prefixes(plan.arguments) if megatron else ()
     return Facts(
@@ -108,7 +108,7 @@ def gather(plan: RunPlan, workspace: Workspace, gpus: tuple[GpuReading, ...] | N
 def read_gpus(
     limit: float = 8.0, environment: Mapping[str, str] = os.environ
 ) -> tuple[GpuReading, ...] | None:
-    """The GPUs of this machine now; () where there are none, None where the driver does not answer within `limit` s.
+    """The GPUs of this machine; () when there are none, None when the driver does not answer within `limit` s.
 
     Where the environment has CUDA_VISIBLE_DEVICES (a batch system's, or the user's own), only those.
     """
@@ -128,7 +128,7 @@ def read_gpus(
 
 
 def visible(gpus: tuple[GpuReading, ...], devices: str) -> tuple[GpuReading, ...]:
-    """Those named by CUDA_VISIBLE_DEVICES; all where it names none, or names them in another way than by number."""
+    """The GPUs that CUDA_VISIBLE_DEVICES numbers; all when it is unset or holds no numbers."""
     words = [word.strip() for word in devices.split(",")]
     if not all(word.isascii() and word.isdigit() for word in words):
         return gpus
@@ -136,7 +136,7 @@ def visible(gpus: tuple[GpuReading, ...], devices: str) -> tuple[GpuReading, ...
 
 
 def known_throughput(plan: RunPlan, workspace: Workspace) -> Throughput | None:
-    """As an earlier run with the same model and layout had it, else as its preset says."""
+    """The throughput of an earlier run with the same model and layout, else that of the preset."""
     if (measured := measured_throughput(plan, workspace)) is not None:
         return measured
     try:
@@ -149,7 +149,7 @@ def known_throughput(plan: RunPlan, workspace: Workspace) -> Throughput | None:
 
 
 def measured_throughput(plan: RunPlan, workspace: Workspace) -> Throughput | None:
-    """The last that the newest run with the same model and layout printed."""
+    """The last throughput that the newest run with the same model and layout printed."""
     wanted = _speed_of(plan)
     for folder in islice(run_folders(workspace), EARLIER):
         try:
@@ -168,7 +168,7 @@ def _speed_of(plan: RunPlan) -> list[str | None]:
 
 
 def _vocab_size(plan: RunPlan, workspace: Workspace) -> int | None:
-    """GPT-2's own count, where its file is there; other tokenizers are known by name, or not."""
+    """The count in GPT-2's file if it is there. Some other tokenizers are known by name."""
     if (value_of(plan.arguments, "--tokenizer-type") or GPT2_TOKENIZER) != GPT2_TOKENIZER:
         return None
     file, _ = vocabulary(plan, workspace)
@@ -185,12 +185,12 @@ def _entries(text: str) -> int | None:
 
 
 def _flags(text: str) -> frozenset[str]:
-    """All words that look like a flag and stand in quotes. pretrain_gpt.py itself adds none in core_r0.8.0."""
+    """All quoted words that look like a flag. pretrain_gpt.py itself adds none in core_r0.8.0."""
     return frozenset(FLAG.findall(text))
 
 
 def _of_file(path: Path, read: Callable[[str], T]) -> T | None:
-    """What `read` makes of the file, remembered until it changes; None when it cannot be read."""
+    """`read` of the file, cached until the file changes; None when it cannot be read."""
     try:
         status = path.stat()
         return _remembered(path, status.st_mtime_ns, status.st_size, read)
@@ -200,7 +200,7 @@ def _of_file(path: Path, read: Callable[[str], T]) -> T | None:
 
 @functools.lru_cache(maxsize=16)
 def _room(folder: Path, moment: int) -> int | None:
-    """`room`, whose quota may be asked of a file server; a form asks with every key."""
+    """`room`, cached: the quota may come from a file server, and a form asks with every key."""
     return room(folder, RealPrograms(os.environ))
 
 

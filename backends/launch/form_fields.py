@@ -1,4 +1,4 @@
-"""The fields of the launch form: the flags they stand for, what they say when nothing is written, what is shown beside them."""
+"""The fields of the launch form: their flags, their placeholders, and the field beside which each problem is shown."""
 
 from __future__ import annotations
 

@@ -18,12 +18,19 @@ from backends.text import clean_line
 NAME = re.compile(r"(?:[\w.\-]+@)?[A-Za-z0-9_](?:[\w.\-]*[A-Za-z0-9_])?")
 EQUALS = re.compile(r"\s*=\s*")
 KEYS = ("slots", "max_slots", "max-slots")
-UNUSED = ("username", "user_name", "user-name", "port", "count", "cpus")  # Open MPI's own, of no account here
+UNUSED = (
+    "username",
+    "user_name",
+    "user-name",
+    "port",
+    "count",
+    "cpus",
+)  # keys of Open MPI's that are ignored here
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A node. `slots`: processes that it takes, None where the file does not say. `line` counts from 1."""
+    """A node. `slots`: the number of processes that it takes, None if the file does not say. `line` counts from 1."""
 
     name: str
     slots: int | None
@@ -31,13 +38,13 @@ class Host:
 
     @property
     def word(self) -> str:
-        """As `mpirun --host` takes it."""
+        """The node as `mpirun --host` takes it."""
         return self.name if self.slots is None else f"{self.name}:{self.slots}"
 
 
 @dataclass(frozen=True, slots=True)
 class LineNote:
-    """What is wrong with a line, or odd about it. Only an error forbids to launch."""
+    """A problem of one line. Only an error prevents a launch."""
 
     line: int
     severity: Literal["warning", "error"]
@@ -52,7 +59,7 @@ class Hostfile:
 
     @property
     def slots(self) -> int:
-        """Processes that all nodes take."""
+        """The number of processes that all nodes take."""
         return sum(host.slots or 1 for host in self.hosts)
 
     @property
@@ -65,7 +72,7 @@ class _LineError(Exception):
 
 
 def parse(text: str) -> Hostfile:
-    """Every node of `text`, and what there is to say about each line. Never fails."""
+    """The nodes of `text` and the notes about its lines. Never fails."""
     hosts: list[Host] = []
     notes: list[LineNote] = []
     for number, line in enumerate(text.splitlines(), 1):

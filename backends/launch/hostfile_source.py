@@ -24,7 +24,7 @@ NONE = "none"  # as --hostfile or setting: this machine alone, whatever the site
 
 @dataclass(frozen=True, slots=True)
 class FoundHostfile:
-    """`why` says who named it; `path` is None for a list that Slurm made."""
+    """A hostfile and who named it. `path` is None for the node list of Slurm."""
 
     why: Literal["asked for", "settings", "site", "Slurm"]
     path: Path | None
@@ -36,7 +36,7 @@ class FoundHostfile:
 
 
 def read_text(path: Path) -> str:
-    """Raises UserError when there is no such text."""
+    """Raises UserError if the file cannot be read."""
     try:
         return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -46,9 +46,9 @@ def read_text(path: Path) -> str:
 
 
 def hosts_of(found: FoundHostfile) -> tuple[str, ...]:
-    """`NAME:SLOTS` of each node, or `NAME`, as `mpirun --host` takes them.
+    """The nodes as `mpirun --host` takes them: `NAME:SLOTS`, or `NAME`.
 
-    Raises UserError for a text that names none, and for the first line that is wrong.
+    Raises UserError for the first wrong line, and if there is no node.
     """
     read = parse(found.text)
     if read.error is not None:
@@ -68,9 +68,9 @@ def find_hostfile(
     given: Path | None = None,
     site: Path = SITE,
 ) -> FoundHostfile | None:
-    """The hostfile that counts: the one asked for, that of the settings, the site's, the nodes of the Slurm allocation.
+    """The hostfile of a launch: `given`, else that of the settings, else the site's, else the Slurm allocation.
 
-    None: there is none, or `none` was asked for. Raises UserError for one that is named and cannot be read.
+    None: there is none, or NONE was given. Raises UserError for a named file that cannot be read.
     """
     named = str(given) if given else settings.hostfile
     if named == NONE:
@@ -85,7 +85,7 @@ def find_hostfile(
 
 
 def target_of(found: FoundHostfile | None, workspace: Workspace) -> Path:
-    """Where an edited hostfile goes: into the file itself, links followed, or into the workspace's where that may not be."""
+    """The path for an edited hostfile: the file itself (links followed), or one in the workspace if it is not writable."""
     if found is not None and found.path is not None and found.why != "site":
         return found.path.resolve()
     if found is not None and found.path is not None and os.access(found.path, os.W_OK):
@@ -94,9 +94,9 @@ def target_of(found: FoundHostfile | None, workspace: Workspace) -> Path:
 
 
 def save_hostfile(path: Path, text: str, workspace: Workspace, found: FoundHostfile | None) -> Path | None:
-    """Write `text` to `path` whole or not at all; what was there is kept beside it, and that path is returned.
+    """Write `text` to `path` atomically. The previous file is kept beside it, and its path is returned.
 
-    A hostfile of the workspace's own is named in mdk.toml, else nobody would find it. Raises UserError.
+    A new path is written to mdk.toml, so that the next launch finds it. Raises UserError.
     """
     if not text.endswith("\n"):
         text += "\n"

@@ -1,4 +1,4 @@
-"""`singularity exec`: the words before a command that make it run inside an image."""
+"""The words of `singularity exec` that make a command run inside an image."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from backends.workspace import Workspace
 
 ELSEWHERE = "/opt/singularity/bin/singularity"  # where these servers have it, outside PATH
 INSIDE = "/opt/mdk-tui"  # where the demo's packages are seen in the image
-NEVER_BOUND = ("/", "/tmp", "/home", "/root")  # the image has its own, or sees the host's anyway
+NEVER_BOUND = ("/", "/tmp", "/home", "/root")  # the image has its own, or singularity binds them anyway
 
 
 def find_singularity(settings: ImageSettings, find: Callable[[str], str | None]) -> str | None:
-    """How to call it: as settings say, by name where PATH knows it, else by its path. None: there is none."""
+    """The program to call: that of the settings, else one found in PATH, else ELSEWHERE. None: there is none."""
     if settings.singularity:
         return settings.singularity if find(settings.singularity) else None
     for name in ("singularity", "apptainer"):
@@ -27,7 +27,7 @@ def find_singularity(settings: ImageSettings, find: Callable[[str], str | None])
 
 
 def workspace_image(workspace: Workspace, settings: ImageSettings) -> Path:
-    """Where Megatron-LM's image is, or will be: as settings say, else where the tutorial has it."""
+    """The path of Megatron-LM's image, existing or not: that of the settings, else the tutorial's."""
     if settings.path:
         return workspace.root / Path(settings.path).expanduser()
     return workspace.megatron / "pytorch.sif"
@@ -90,12 +90,12 @@ def _bound(folders: Iterable[Path]) -> list[str]:
 
 
 def _data_files(arguments: Sequence[str]) -> list[str]:
-    """Absolute paths among the arguments: data prefixes, vocabulary, tokenizer model."""
+    """The absolute paths in the arguments: data prefixes, vocabulary, tokenizer model."""
     return [word for word in arguments if word.startswith("/") and Path(word).parent.is_dir()]
 
 
 def _outermost(folders: Iterable[Path]) -> list[Path]:
-    """Without those that lie in another one; what lies in it is seen with it."""
+    """Only the folders that lie in no other one: a folder is bound together with its content."""
     kept: list[Path] = []
     for folder in sorted(set(folders), key=lambda folder: len(folder.parts)):
         if not any(outer == folder or outer in folder.parents for outer in kept):
@@ -104,7 +104,7 @@ def _outermost(folders: Iterable[Path]) -> list[Path]:
 
 
 def _demo_packages(plan: RunPlan) -> list[str]:
-    """The demo and autograd, pure Python, read-only from this installation: the image need not carry them."""
+    """Binds of the demo and autograd, which are pure Python, read-only from this installation: the image needs neither."""
     if plan.trainer != "demo":
         return []
     packages = [Path(__file__).resolve().parents[1]]

@@ -1,4 +1,4 @@
-"""What a launcher is: how a job is started and asked to end, on this machine, by mpirun, by Slurm."""
+"""The interface of a launcher: it checks a plan, makes its command, and knows how to stop the job gracefully."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backends.runs.plan import RunPlan
 from backends.runs.processes import Process
 from backends.workspace import Workspace
 
-# For ssh below mpirun: a desktop's window that asks for a password or a host key would be waited for, for ever.
+# For ssh below mpirun: it would wait for ever for a window that asks for a password or a host key.
 NOBODY_TO_ASK = {"SSH_ASKPASS_REQUIRE": "never"}
 
 
@@ -27,13 +27,13 @@ class Command:
     batch: str = ""
 
     def shell(self) -> str:
-        """The same as typed by hand: where, what is added to the environment, the command; then its batch script."""
+        """The command as typed by hand: cd, exports, the command itself; for a batch system also the script."""
         if self.batch:
             return f"cd {shlex.quote(self.cwd)}\n{shlex.join(self.argv)} command.sh\n\n{self.batch}"
         return "\n".join([f"cd {shlex.quote(self.cwd)}", *self._exports(), shlex.join(self.argv)])
 
     def script(self, title: str) -> str:
-        """The same as a program; a batch script is one."""
+        """The command as an executable script; a batch script is one already."""
         if self.batch:
             return self.batch
         safe = " ".join(title.split())
@@ -47,23 +47,23 @@ class Command:
 
 
 class Launcher(Protocol):
-    """One way of starting jobs; it holds no state."""
+    """One way of starting jobs. It has no state."""
 
     name: str
 
     def check(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
-        """What this launcher cannot do, or does not find."""
+        """Problems: what this launcher cannot do, and programs or files that are missing."""
         ...
 
     def command(self, plan: RunPlan, workspace: Workspace) -> Command: ...
 
     def term_saves(self, plan: RunPlan) -> bool:
-        """Whether TERM makes the job save: then a stop that must not save cannot begin with it."""
+        """Whether TERM makes the job save. If so, a stop that must not save begins with KILL."""
         ...
 
 
 class ProcessLauncher(Launcher, Protocol):
-    """One whose job is a process of this machine."""
+    """A launcher whose job is a process of this machine."""
 
     def stop_gracefully(self, job: Process) -> None:
         """Ask the job's main process to save and exit. Raises OSError."""
@@ -71,12 +71,12 @@ class ProcessLauncher(Launcher, Protocol):
 
 
 def saves_on_term(plan: RunPlan) -> bool:
-    """Whether a rank that is told TERM saves before it ends."""
+    """Whether a rank saves on TERM before it ends."""
     return plan.kind == "train" and value_of(plan.arguments, EXIT_SIGNAL) is not None
 
 
 def arguments_of(plan: RunPlan) -> tuple[str, ...]:
-    """All Megatron arguments: the plan's, then where to load from and save to."""
+    """All Megatron arguments: the plan's, then `--load` and `--save`."""
     load = ("--load", plan.load) if plan.load else ()
     save = ("--save", plan.save) if plan.save else ()
     return (*plan.arguments, *load, *save)

@@ -36,7 +36,7 @@ class Local:
         return problems
 
     def command(self, plan: RunPlan, workspace: Workspace) -> Command:
-        # A folder "backends" in the workspace is none of ours.
+        # A folder "backends" in the workspace must not shadow this package.
         env = {
             "PYTHONSAFEPATH": "1",
             **plan.environment,

@@ -1,4 +1,4 @@
-"""The launcher `mpirun`: one process a GPU through Open MPI, inside an image or not, on one node or those of a list."""
+"""The launcher `mpirun`: Open MPI starts one process a GPU, in an image or without, on this node or on several."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from backends.settings import Settings, read_settings
 from backends.workspace import Workspace
 
 SCRIPTS = {"train": "examples/gpt3/train_gpt3_7b_mpi.sh", "serve": "examples/gpt3/inference_gpt3_7b_mpi.sh"}
-# What the scripts take as their five arguments, or from the environment.
+# Flags that the scripts take as one of their five arguments or from the environment.
 TAKEN = ("--data-path", "--vocab-file", "--merge-file", "--tensorboard-dir", "--port", "--host")
 VOCABULARY = "gpt2"  # the folder in the clone that the set-up fills
-GPT2_TOKENIZER = "GPT2BPETokenizer"  # what pretrain_gpt.py takes when none is named
+GPT2_TOKENIZER = "GPT2BPETokenizer"  # the default of pretrain_gpt.py
 
 
 @dataclass(slots=True)
 class Mpirun:
-    """`find` looks for a program in PATH, `cpus` are this machine's, `root`: Open MPI refuses root unless told."""
+    """`find` looks for a program in PATH; `cpus` of this machine; `root`: whether Open MPI must be told to accept root."""
 
     find: Callable[[str], str | None] = shutil.which
     cpus: int = os.cpu_count() or 1
@@ -90,7 +90,7 @@ class Mpirun:
         return Command(tuple(words), str(cwd), env)
 
     def inside(self, plan: RunPlan, workspace: Workspace, settings: Settings) -> list[str]:
-        """What each rank runs: the trainer, in the image if there is one."""
+        """The command of each rank: the trainer, in the image if there is one."""
         words: list[str] = []
         if plan.image is not None:
             program = find_singularity(settings.image, self.find) or "singularity"
@@ -104,9 +104,9 @@ class Mpirun:
         if plan.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, plan.gpus))
         if plan.trainer == "demo":
-            env["PYTHONSAFEPATH"] = "1"  # a folder "backends" in the workspace is none of ours
+            env["PYTHONSAFEPATH"] = "1"  # a folder "backends" in the workspace must not shadow this package
             if plan.processes > 1:
-                env["OMP_NUM_THREADS"] = "1"  # each rank would compute with as many threads as there are CPUs
+                env["OMP_NUM_THREADS"] = "1"  # or each rank uses as many threads as there are CPUs
         elif plan.hosts:
             env["MASTER_ADDR"] = plan.hosts[0].partition(":")[0]
         if plan.trainer == "server":
@@ -115,7 +115,7 @@ class Mpirun:
         return {name: value for name, value in {**env, **plan.environment}.items() if value}
 
     def term_saves(self, plan: RunPlan) -> bool:
-        """TERM to mpirun does not, but a stop sends it to the ranks as well."""
+        """TERM to mpirun alone does not save, but a stop sends it to the ranks too."""
         return saves_on_term(plan)
 
     def stop_gracefully(self, job: Process) -> None:
@@ -124,7 +124,7 @@ class Mpirun:
 
 
 def _check_slots(plan: RunPlan) -> list[Problem]:
-    """Whether the nodes take as many processes as there are, and none is left without."""
+    """Problems when the nodes have too few slots, or so many that a node stays idle."""
     slots = [int(host.partition(":")[2] or 1) for host in plan.hosts]
     if plan.hosts and plan.processes > sum(slots):
         message = f"{plan.processes} processes, but the nodes have {sum(slots)} slots."
@@ -138,7 +138,7 @@ def _check_slots(plan: RunPlan) -> list[Problem]:
 
 
 def _check_demo(plan: RunPlan) -> list[Problem]:
-    """Ranks of the demo talk through mpi4py, which its image has."""
+    """A problem when several ranks of the demo have no mpi4py."""
     if plan.trainer != "demo" or plan.processes == 1 or plan.image or importlib.util.find_spec("mpi4py"):
         return []
     remedy = "Name an image that has it (singularity/cpu.def): --image CPU.sif. Or: pip install mpi4py"
@@ -153,7 +153,7 @@ def _demo_words(plan: RunPlan) -> list[str]:
 
 
 def _script_words(plan: RunPlan, workspace: Workspace) -> list[str]:
-    """`bash SCRIPT SAVE TENSORBOARD VOCAB MERGES DATA [--load DIR] FLAGS…`, the server's without the `--load`."""
+    """`bash SCRIPT SAVE TENSORBOARD VOCAB MERGES DATA [--load DIR] FLAGS…`; the server takes no `--load`."""
     words, merges = vocabulary(plan, workspace)
     flags = without(plan.arguments, *TAKEN)
     if plan.kind == "serve":
@@ -176,7 +176,7 @@ def _script_words(plan: RunPlan, workspace: Workspace) -> list[str]:
 
 
 def vocabulary(plan: RunPlan, workspace: Workspace) -> tuple[str, str]:
-    """GPT-2's, from the set-up's data step, where no other is named; none for a tokenizer of another kind."""
+    """Vocabulary and merges: those of the plan, else GPT-2's from the set-up. "" for another kind of tokenizer."""
     given = value_of(plan.arguments, "--vocab-file"), value_of(plan.arguments, "--merge-file")
     named = value_of(plan.arguments, "--tokenizer-type") or GPT2_TOKENIZER
     default = named == GPT2_TOKENIZER
@@ -189,7 +189,7 @@ def vocabulary(plan: RunPlan, workspace: Workspace) -> tuple[str, str]:
 
 
 def _no_data(workspace: Workspace) -> Problem:
-    """The remedy is a data set that lies in the clone, as the set-up and the tutorial leave it."""
+    """The problem that no data is named. The remedy is a data set in the clone, where set-up and tutorial put it."""
     there = sorted(workspace.megatron.glob("*.idx"))
     prefix = str(there[0].with_suffix("")) if there else None
     return Problem(

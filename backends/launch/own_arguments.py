@@ -1,4 +1,4 @@
-"""A run that is to begin with a checkpoint of other arguments: the remedy that takes them all, one key away."""
+"""The remedy for a run that loads a checkpoint with other arguments: take all of the checkpoint's, by one key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED = 3  # arguments that a message names
 
 
 def own_arguments(resumption: Resumption, workspace: Workspace) -> Problem | None:
-    """None where the checkpoint goes with the plan, or but one argument differs. Each difference is told beside it."""
+    """The problem with its remedy; None when at most one argument differs. Each difference has a problem of its own."""
     wrong = [d for d in resumption.differences if d.verdict in ("refused", "changes")]
     if len(wrong) < 2:
         return None
@@ -38,7 +38,7 @@ def own_arguments(resumption: Resumption, workspace: Workspace) -> Problem | Non
 
 
 def _preset_of(writer: RunFolder | None, workspace: Workspace) -> Preset | None:
-    """None where nobody knows the run, or its preset is no longer there."""
+    """None when the run is unknown or its preset no longer exists."""
     if writer is None:
         return None
     try:
@@ -48,7 +48,7 @@ def _preset_of(writer: RunFolder | None, workspace: Workspace) -> Preset | None:
 
 
 def _as_launched(writer: RunFolder, preset: Preset) -> Fix:
-    """From `preset` to the arguments of the run `writer`. Raises UserError for a plan that cannot be read."""
+    """The changes that turn `preset` into the arguments of the run `writer`. Raises UserError for an unreadable plan."""
     own = _flags(without(writer.plan().arguments, EXIT_SIGNAL, *ONE_LOAD))
     of_preset = _flags(without(preset.arguments, EXIT_SIGNAL))
     changed = {flag: words for flag, words in own.items() if of_preset.get(flag) != words}

@@ -1,4 +1,4 @@
-"""Where a plan runs: how many processes, on which nodes, in which image. What is not said follows from the rest."""
+"""Where a plan runs: the number of processes, the nodes, the image. What the user does not say follows from the rest."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def placed(
     usual: int | None = None,
     here: Path | None = None,
 ) -> RunPlan:
-    """`plan` with its launcher, image, nodes, processes and layout, and its files named so that every folder finds them.
+    """`plan` with launcher, image, nodes, processes and layout, and with absolute paths of its files.
 
-    When nothing is said, as many GPUs are taken as the preset wants (`usual`), else as this machine has (`present`).
-    `here`: where the user is, for relative paths. Raises UserError for a hostfile or settings that cannot be read.
+    By default it takes as many GPUs as the preset needs (`usual`), else as this machine has (`present`).
+    `here`: the user's folder, for relative paths. Raises UserError for an unreadable hostfile or settings.
     """
     settings = read_settings(workspace.settings)
     plan = dataclasses.replace(
@@ -79,8 +79,8 @@ def placed(
 def _hosts(
     plan: RunPlan, workspace: Workspace, settings: Settings, wish: Placement, environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The nodes of the hostfile. One that nobody named is for Megatron-LM's training, unless GPUs of this machine were
-    chosen. A node without slots takes one process a chosen GPU."""
+    """The nodes of the hostfile. One that the user did not name is used only for Megatron-LM's training, and not when GPUs
+    of this machine were chosen. A node without slots takes one process a chosen GPU."""
     found = find_hostfile(workspace, settings.mpi, environment, wish.hostfile)
     if found is None:
         return ()
@@ -92,9 +92,9 @@ def _hosts(
 
 
 def found_files(arguments: Sequence[str], folders: Sequence[Path]) -> tuple[str, ...]:
-    """`arguments` with data, vocabulary and tokenizer as absolute paths, where one of `folders` has them.
+    """`arguments` with absolute paths of data, vocabulary and tokenizer, if one of `folders` has them.
 
-    Users name them from where they are, the tutorial from the clone, and the job runs in the clone.
+    Users write paths relative to their folder, the tutorial relative to the clone, and the job runs in the clone.
     """
     groups = group_arguments(arguments)
     return flatten(
@@ -104,7 +104,7 @@ def found_files(arguments: Sequence[str], folders: Sequence[Path]) -> tuple[str,
 
 
 def _found(word: str, folders: Sequence[Path]) -> str:
-    """Several prefixes and weights may be one word. Of a data set `arxiv` and `arxiv_text_document.idx` are names too."""
+    """`word` may hold several prefixes and weights. A data set may be named `arxiv` or `arxiv_text_document.idx`, too."""
     if " " in word:
         return " ".join(_found(part, folders) for part in word.split())
     expanded = Path(word).expanduser()
@@ -121,7 +121,7 @@ def _found(word: str, folders: Sequence[Path]) -> str:
 def _processes(
     plan: RunPlan, hosts: tuple[str, ...], usual: int | None, present: int | None, slurm: SlurmSettings
 ) -> int:
-    """As many as a server's model is split into; one a slot of the nodes, else one a GPU that was chosen, wanted or is there."""
+    """The number of processes: the parts of a server's model; one a slot of the nodes; else one a chosen or present GPU."""
     if plan.trainer == "server":
         tensor, pipeline = (int_of(plan.arguments, flag) or 1 for flag in SPLIT)
         return tensor * pipeline

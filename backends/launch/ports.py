@@ -1,4 +1,4 @@
-"""A port for torch.distributed to meet on, so that two jobs share a node."""
+"""Chooses MASTER_PORT, so that two jobs can share a node."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from backends.workspace import Workspace
 MASTER_PORT = "MASTER_PORT"
 WANTED = {"train": 14535, "serve": 14536}  # the tutorial's
 TRIES = 200
-NEWEST = 50  # runs that are asked which port they hold
-STARTING = 600.0  # s in which a job listens on its port, or never
-PATIENCE = 5.0  # s for which another's choice of a port is waited for: a choice takes milliseconds
+NEWEST = 50  # runs whose port is looked up
+STARTING = 600.0  # s after which a job that does not listen on its port never will
+PATIENCE = 5.0  # s to wait for another process that chooses a port, which takes milliseconds
 
 
 def is_free(port: int) -> bool:
@@ -44,8 +44,8 @@ def is_free(port: int) -> bool:
 
 
 def is_here(host: str, machine: str) -> bool:
-    """Whether `host`, a word of `mpirun --host`, is the machine called `machine`, as far as that is known without asking
-    anybody: by its name, short or whole, or an address that this machine has."""
+    """Whether `host`, as in `mpirun --host`, is this machine, whose name is `machine`. No name server is asked: the short or
+    full name decides, or an address that this machine has."""
     name = host.rpartition("@")[2].partition(":")[0].lower()
     if name == "localhost" or name.partition(".")[0] == machine.lower().partition(".")[0]:
         return True
@@ -56,7 +56,7 @@ def is_here(host: str, machine: str) -> bool:
 
 
 def unseen_port(plan: RunPlan, machine: str | None = None) -> list[Problem]:
-    """That the port of a plan was looked for on this machine (`machine`: its name), though rank 0 listens on another."""
+    """A warning if the plan's port was probed on this machine (`machine`: its name) while rank 0 listens on another one."""
     port = plan.environment.get(MASTER_PORT)
     if port is None or not plan.hosts or is_here(plan.hosts[0], machine or platform.node()):
         return []
@@ -93,7 +93,7 @@ class PortBook:
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Nobody else of this machine chooses a port meanwhile, unless somebody keeps the lock for `patience` seconds."""
+        """Hold the lock under which ports of this machine are chosen. Go on without it after `patience` seconds."""
         descriptor = self._open()
         try:
             if descriptor is not None:
@@ -144,7 +144,7 @@ def with_master_port(
     book: PortBook = PortBook(),
     run: Path | None = None,
 ) -> RunPlan:
-    """`plan` with the first port from the wanted one on that is neither listened on nor promised to another run.
+    """`plan` with the first port, from the wanted one on, that is free and not reserved by another run.
 
     With the folder of its `run` it is promised to that one; without, this is a look. A plan without torch.distributed
     stays as it is. Where rank 0 is on another machine, what listens on this one does not matter. Raises UserError.
@@ -170,7 +170,7 @@ def choose(wanted: int, taken: Collection[str], free: Callable[[int], bool]) -> 
 
 
 def promised(workspace: Workspace) -> set[str]:
-    """The ports of the workspace's runs that are not over."""
+    """The ports of the workspace's runs that have not ended."""
     return {port for folder in islice(run_folders(workspace), NEWEST) if (port := _port_of(folder))}
 
 

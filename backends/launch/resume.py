@@ -1,4 +1,4 @@
-"""Starting what goes on from a checkpoint: what speaks against it, and a branch's folder filled before its run starts."""
+"""Checks a resume, fills the folder of a branch, and starts the run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from backends.workspace import Workspace
 def resume_problems(
     resumption: Resumption, workspace: Workspace, facts: Facts | None = None
 ) -> list[Problem]:
-    """Everything that speaks against it, errors first. The folder of a branch does not exist yet: its checkpoint is looked
-    at instead. `facts` as `problems` wants them."""
+    """All problems of the resume, errors first. The folder of a branch does not exist yet, so its origin is checked instead.
+    `facts`: as in `problems`."""
     plan, source = resumption.plan, resumption.source
     if resumption.branches:
         found = problems(dataclasses.replace(plan, load=None), workspace, facts)
@@ -41,7 +41,7 @@ def resume_problems(
 
 
 def placed_resumption(resumption: Resumption, workspace: Workspace) -> Resumption:
-    """With nodes and image as a launch would choose them, where no run before says so. Raises UserError for bad settings."""
+    """The resume with nodes and image chosen as for a launch, if no earlier run says them. Raises UserError for bad settings."""
     if not resumption.rebuilt:
         return resumption
     plan = resumption.plan
@@ -52,7 +52,7 @@ def placed_resumption(resumption: Resumption, workspace: Workspace) -> Resumptio
 def start_resumption(
     resumption: Resumption, workspace: Workspace, program: Sequence[str] = SUPERVISOR
 ) -> RunFolder:
-    """Start it. Raises UserError; a branch's folder is then taken away again."""
+    """Start the run. Raises UserError; the folder of a branch is then removed."""
     if errors := [p for p in resume_problems(resumption, workspace) if p.severity == "error"]:
         raise UserError(errors[0].message, errors[0].remedy)
     plan, source = resumption.plan, resumption.source
@@ -86,7 +86,7 @@ def start_resumption(
 
 
 def call_off_automatic(workspace: Workspace, save: Path) -> None:
-    """What goes on by hand does not go on by itself as well. Raises UserError when its supervisor does not answer."""
+    """Call off the automatic resume of a run that is resumed by hand. Raises UserError when its supervisor does not answer."""
     me = find_process(os.getpid())  # the supervisor whose resume this is
     for folder in writers_of(workspace, save):
         state = folder.state()
@@ -97,7 +97,7 @@ def call_off_automatic(workspace: Workspace, save: Path) -> None:
 
 
 def _take_away(branch: Path, link: str) -> None:
-    """What `make_branch` made; anything else in the folder keeps it."""
+    """Remove what `make_branch` made. The folder stays if it holds anything else."""
     for name in (link, TRACKER):
         with contextlib.suppress(OSError):
             (branch / name).unlink()

@@ -1,4 +1,4 @@
-"""Whether a clone of Megatron-LM holds a text server that works: what is wrong in core_r0.8.0 is seen before a start."""
+"""Checks whether a clone of Megatron-LM has a text server that works, and finds the faults of core_r0.8.0 before a start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REMEDY = "Run: mdk-tui setup patches"
 
 
 def server_problems(megatron: Path, arguments: Sequence[str]) -> list[Problem]:
-    """Errors of the source in `megatron` for a server with `arguments`; of files that are not there nothing is said."""
+    """Faults in the source in `megatron` that concern a server with `arguments`. Missing files are ignored."""
     problems: list[Problem] = []
     if "get_tokenizer(args)" in _text(megatron / TOKENIZATION):
         message = (

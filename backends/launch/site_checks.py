@@ -1,4 +1,4 @@
-"""What of this machine speaks against a plan: GPUs that are not there or in use, data that is not whole, a disk too small."""
+"""Checks a plan against this machine: missing or busy GPUs, incomplete data, too little disk space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELSEWHERE = "Choose another --save BASE."
 
 
 def estimate_of(plan: RunPlan, facts: Facts) -> Estimate | None:
-    """None for the demo, and where the arguments do not say enough."""
+    """The estimate of `plan`; None for the demo and for incomplete arguments."""
     if plan.trainer != "megatron":
         return None
     resources = facts.resources(plan)
@@ -40,7 +40,7 @@ def estimate_of(plan: RunPlan, facts: Facts) -> Estimate | None:
 
 
 def check_site(plan: RunPlan, facts: Facts) -> Iterator[Problem]:
-    """All of it, as far as `facts` are known."""
+    """All problems that the known `facts` show."""
     for data in facts.datasets:
         if data.reason is not None:
             remedy = f"See: mdk-tui data {data.prefix}"
@@ -135,7 +135,7 @@ def _check_in_use(plan: RunPlan, facts: Facts, here: Sequence[GpuReading]) -> It
 
 
 def _needed(plan: RunPlan, facts: Facts) -> float:
-    """MiB that the fullest GPU holds for certain; 0 where the arguments do not say."""
+    """MiB that the fullest GPU certainly needs; 0 for incomplete arguments."""
     result = estimate_of(plan, facts)
     return result.memory.weight_and_optimizer if result else 0.0
 

@@ -1,4 +1,4 @@
-"""The launcher `slurm`: the same plan as an sbatch script, with mpirun or srun inside; settings say what to ask Slurm for."""
+"""The launcher `slurm`: the plan as an sbatch script with mpirun or srun inside. [slurm] in mdk.toml has its options."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ TIME = re.compile(
 )
 UNLIMITED = ("UNLIMITED", "INFINITE")
 INSIDE = ("mpirun", "srun")
-ANY_CPUS = 1 << 20  # Slurm, not this machine's number of CPUs, says where the ranks go
+ANY_CPUS = 1 << 20  # Slurm places the ranks, whatever number of CPUs this machine has
 SBATCH = ("sbatch", "--parsable", "--export=ALL", "--open-mode=append")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`nodes` with up to `tasks` processes, that is GPUs, each."""
+    """A number of nodes, each with up to `tasks` processes, one a GPU."""
 
     nodes: int
     tasks: int
 
 
 def shape(plan: RunPlan, settings: SlurmSettings) -> Shape:
-    """How a plan's processes lie on nodes: as many on one as GPUs were chosen, else as a node has by the settings."""
+    """The nodes that a plan's processes need: one process a chosen GPU, else one a GPU that the settings give a node."""
     if plan.trainer == "demo":
         each = -(-plan.processes // max(settings.nodes, 1))
     else:
@@ -51,7 +51,7 @@ def shape(plan: RunPlan, settings: SlurmSettings) -> Shape:
 
 @dataclass(slots=True)
 class Slurm:
-    """`find` looks for a program in PATH; `root`: Open MPI refuses root unless told; `controller` is asked of jobs."""
+    """`find` looks for a program in PATH; `root`: whether Open MPI must be told to accept root; `controller`: Slurm's."""
 
     find: Callable[[str], str | None] = shutil.which
     root: bool = os.geteuid() == 0
@@ -104,11 +104,11 @@ class Slurm:
 
     @staticmethod
     def _inner(plan: RunPlan) -> RunPlan:
-        """The plan as mpirun sees it inside the job: Slurm has chosen nodes and GPUs already."""
+        """The plan inside the job, where Slurm has chosen nodes and GPUs."""
         return dataclasses.replace(plan, gpus=None, hosts=())
 
     def term_saves(self, plan: RunPlan) -> bool:
-        """Slurm's cancel begins with TERM to the ranks."""
+        """scancel sends TERM to the ranks first."""
         return saves_on_term(plan)
 
     def submit(
@@ -119,17 +119,17 @@ class Slurm:
         environment: Mapping[str, str],
         workspace: Workspace,
     ) -> SlurmJob:
-        """Raises UserError with Slurm's words when it refuses the job, OSError."""
+        """Raises UserError with Slurm's words if it refuses the job, and OSError."""
         poll = read_settings(workspace.settings).slurm.poll_seconds
         return slurm_job.submit(folder, command, mark, environment, self.controller, poll)
 
     def adopt(self, folder: RunFolder, workspace: Workspace) -> SlurmJob:
-        """Raises UserError when it is not known which job was submitted."""
+        """Raises UserError if the submitted job is unknown."""
         return slurm_job.adopt(folder, self.controller, read_settings(workspace.settings).slurm.poll_seconds)
 
 
 def directives(plan: RunPlan, settings: SlurmSettings) -> list[str]:
-    """The options of the #SBATCH lines. What the settings say in `options` comes last, and wins."""
+    """The options of the #SBATCH lines. `options` of the settings come last and take precedence."""
     asked = shape(plan, settings)
     given = {option.partition("=")[0] for option in settings.options}
     name = re.sub(r"[^\w.\-]+", "-", f"mdk-{plan.preset or plan.trainer}")
@@ -151,7 +151,7 @@ def directives(plan: RunPlan, settings: SlurmSettings) -> list[str]:
 
 
 def _mpirun_words(command: Command) -> list[str]:
-    """On the nodes of the job, ranks node by node, the variables carried to all of them."""
+    """mpirun on the nodes of the job, with ranks placed node by node and the variables exported to all of them."""
     start, rest = list(command.argv[:3]), list(command.argv[3:])
     where = [] if "--map-by" in rest else ["--map-by", "slot"]
     names = ["MDK_RUN", "MASTER_ADDR", *(name for name in command.env if not name.startswith("OMPI_"))]
@@ -210,7 +210,7 @@ def _check_srun(plan: RunPlan, settings: SlurmSettings) -> list[Problem]:
 
 
 def time_limit(text: str) -> float | None:
-    """Seconds; infinity where there is none of ours; None for what is no time."""
+    """A time of Slurm's in seconds; infinity for no limit, None for unreadable text."""
     if not text or text.upper() in UNLIMITED:
         return float("inf")
     found = TIME.fullmatch(text)

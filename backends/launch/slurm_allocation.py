@@ -11,7 +11,7 @@ MAX_NODES = 4096
 
 
 def allocation_text(environment: Mapping[str, str]) -> str:
-    """The nodes of the Slurm allocation that we run in, as a hostfile; "" outside of one."""
+    """The hostfile; "" outside of an allocation."""
     names = expand_nodelist(environment.get("SLURM_JOB_NODELIST", ""))
     gpus = environment.get("SLURM_GPUS_ON_NODE", "")
     slots = (

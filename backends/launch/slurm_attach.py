@@ -1,4 +1,4 @@
-"""A Slurm job that was submitted by hand: where its output goes, to be watched like any log."""
+"""Finds the log of a Slurm job that was submitted by hand, so that it can be watched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFIX = "slurm:"
 
 
 def watched_job(workspace: Workspace, word: str, slurm: Slurm) -> RunFolder | Path:
-    """What `slurm:JOBID` means: the run of this workspace that it is, else the job's log. Raises UserError."""
+    """The run of this workspace that `slurm:JOBID` names, else the job's log. Raises UserError."""
     job = word.removeprefix(PREFIX)
     if not (job.isascii() and job.isdigit()):
         raise UserError(

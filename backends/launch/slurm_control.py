@@ -1,4 +1,4 @@
-"""Slurm's controller, asked by its own programs: how a job does, submit it, signal it, cancel it. Works without accounting."""
+"""Slurm's controller through its own programs: submit, query, signal and cancel a job. Works without accounting."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Protocol
 from backends.errors import UserError
 from backends.text import clean, clean_line
 
-LIMIT = 15.0  # s for a controller that is busy
-SUBMIT_LIMIT = 90.0  # s: what is killed sooner loses a launch; sbatch itself tries again for a while
+LIMIT = 15.0  # s for an answer of a busy controller
+SUBMIT_LIMIT = 90.0  # s; sbatch retries by itself, and killing it sooner would lose the job's number
 FIELD = re.compile(
     r"(?:^|\s)(JobState|Reason|ExitCode|Restarts|StdOut|StartTime|NodeList|JobName|BatchHost)=(\S*)"
 )
 JOB_ID = re.compile(r"\d+")
 UNKNOWN_JOB = "Invalid job id"
-TIMED_OUT = "timed out"  # sbatch heard nothing, but the controller may have taken the job
+TIMED_OUT = "timed out"  # sbatch got no answer, but the controller may have accepted the job
 ENDED = frozenset(
     [
         "BOOT_FAIL",
@@ -34,9 +34,9 @@ ENDED = frozenset(
         "TIMEOUT",
     ]
 )
-# Why a job waits (squeue(1), "job reason codes"), for those who do not know Slurm's words.
+# Why a job waits (squeue(1), "job reason codes"), in plain words.
 REASONS: Mapping[str, str] = {
-    "Priority": "others are before it",
+    "Priority": "other jobs are before it",
     "Resources": "it is next, as soon as enough nodes are free",
     "Dependency": "it waits for another job",
     "BeginTime": "its earliest start has not come; a requeued job waits two minutes",
@@ -56,7 +56,7 @@ REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
-    """A job as the controller knows it. `state` "" means that it knows no such job (any more)."""
+    """A job as the controller knows it. `state` is "" for an unknown or forgotten job."""
 
     state: str
     reason: str = ""
@@ -64,7 +64,7 @@ class SlurmState:
     signal: int = 0
     restarts: int = 0
     log: str | None = None
-    start: str | None = None  # ISO without a zone; of one that waits an estimate
+    start: str | None = None  # ISO without a zone; an estimate for a waiting job
     nodes: str | None = None
 
     @property
@@ -76,7 +76,7 @@ class SlurmState:
         return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "CONFIGURING")
 
     def words(self, job: str) -> str:
-        """How it does, in a sentence that ends a line."""
+        """The state in one sentence."""
         if not self.state:
             return f"Slurm does not know job {job} any more."
         if self.waits:
@@ -89,16 +89,16 @@ class SlurmState:
 
 
 class Slurm(Protocol):
-    """What a job of Slurm needs of it."""
+    """The part of Slurm that `SlurmJob` uses."""
 
     def ask(self, job: str) -> SlurmState | None:
-        """None: the controller does not answer, which says nothing of the job."""
+        """None: the controller does not answer, so nothing is known of the job."""
         ...
 
     def submit(
         self, words: Sequence[str], script: Sequence[str], environment: Mapping[str, str], cwd: str
     ) -> str:
-        """The id of the job that `sbatch …` made of `script`, a file and its arguments. Raises UserError with Slurm's words."""
+        """Submit `script` (a file and its arguments) by `sbatch …` and return the job id. Raises UserError with Slurm's words."""
         ...
 
     def signal(self, job: str, name: str, *options: str) -> bool:
@@ -109,7 +109,7 @@ class Slurm(Protocol):
 
 
 def read_state(text: str) -> SlurmState:
-    """From what `scontrol show job -o` printed."""
+    """Parse the output of `scontrol show job -o`."""
     fields = {name: clean_line(value, 500) for name, value in reversed(FIELD.findall(text))}
     known = {
         name: value for name, value in fields.items() if value not in ("(null)", "None", "Unknown", "N/A", "")
@@ -128,7 +128,7 @@ def read_state(text: str) -> SlurmState:
 
 
 def read_accounting(text: str) -> SlurmState | None:
-    """From `sacct -n -P -X -o State,ExitCode`: what is kept of a job that the controller has forgotten."""
+    """Parse `sacct -n -P -X -o State,ExitCode`, which knows jobs that the controller has forgotten."""
     state, bar, code = text.strip().partition("\n")[0].partition("|")
     if not bar or not state:
         return None
@@ -169,7 +169,7 @@ def run(
 
 
 class SlurmControl:
-    """The real one, by `scontrol`, `sbatch`, `scancel` and, where there is accounting, `sacct`."""
+    """The real Slurm through `scontrol`, `sbatch`, `scancel` and, with accounting, `sacct`."""
 
     def __init__(self, run: Run = run) -> None:
         self._run = run
@@ -211,7 +211,7 @@ class SlurmControl:
         raise UserError(f"Slurm refuses the job: {clean_line(said, 300) or 'it says nothing.'}", remedy)
 
     def _taken(self, script: str) -> str:
-        """The id of the job that runs `script`, taken though the answer was lost. Raises UserError when there is none."""
+        """The id of the job of `script`, if it was accepted although the answer was lost. Raises UserError if there is none."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             for line in self._run(["squeue", "--me", "-h", "-o", "%i %o"]).stdout.splitlines():
                 job, _, command = line.partition(" ")

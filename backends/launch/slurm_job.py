@@ -1,7 +1,7 @@
-"""A job in Slurm's hands: no process of this machine, so it needs none to live on. `slurm.json` in its run folder names it.
+"""A job of Slurm, which is no process of this machine. `slurm.json` in the run folder holds its number.
 
-Its output goes to output.log by Slurm's own hand, its exit code to exit.json by its batch script: both are known when
-nobody watches. Where the script was killed before it could write, Slurm's own words count.
+Slurm writes its output to output.log and the batch script its exit code to exit.json, so both are known without a
+supervisor. If the script was killed before it could write, Slurm's own state counts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from backends.runs.folder import RunFolder
 from backends.runs.processes import MARK, Process
 from backends.runs.state import JobExit
 
-SOON = 1.0  # s between two questions while exit.json says that the end is near
-# States in which Slurm, not the program, ended the job, and what may be done.
+SOON = 1.0  # s between two questions after the script has written exit.json
+# States in which Slurm ended the job, not the program: why, and what helps.
 BY_SLURM: Mapping[str, str] = {
     "TIMEOUT": "its time limit came before it had saved; give it more time or save_minutes in [slurm]",
     "CANCELLED": "somebody cancelled it",
@@ -31,12 +31,12 @@ BY_SLURM: Mapping[str, str] = {
 }
 
 
-QUIET = ("RUNNING", "COMPLETING", "COMPLETED")  # states in which there is nothing to tell
+QUIET = ("RUNNING", "COMPLETING", "COMPLETED")  # states that need no note
 
 
 class SlurmJob:
-    """Asks Slurm every `interval` s, sooner when the job has written its exit code. Never wrongly says that it is over:
-    a controller that does not answer says nothing of the job."""
+    """Asks Slurm every `interval` s, and sooner once exit.json is there. Without an answer of the controller the job is taken
+    to live."""
 
     main: Process | None = None
     leader: Process | None = None
@@ -75,7 +75,7 @@ class SlurmJob:
             self.ask_to_save()
 
     def wait(self, seconds: float) -> None:
-        time.sleep(seconds)  # another machine's file system tells of nothing: only looking helps
+        time.sleep(seconds)  # the end of a job on another machine wakes nobody here
 
     @property
     def waits(self) -> bool:
@@ -83,7 +83,7 @@ class SlurmJob:
 
     @property
     def note(self) -> str | None:
-        """What its reader should know while it lives; why Slurm ended it, if Slurm did."""
+        """What a reader should know while it lives; why Slurm ended it, if it did."""
         if self._silent:
             return f"Slurm does not answer; job {self._job} may well go on."
         if self._state is None:
@@ -118,7 +118,7 @@ class SlurmJob:
         self._to_save = not taken
 
     def signal_all(self, number: int) -> None:
-        """KILL to everything of the job at once; anything else means to cancel it: TERM, and KILL after Slurm's KillWait."""
+        """KILL goes to all processes of the job at once. Any other signal cancels it: TERM, and KILL after Slurm's KillWait."""
         if number == signal.SIGKILL:
             self._slurm.signal(self._job, "KILL", "--full")
         self._slurm.cancel(self._job)
@@ -133,19 +133,19 @@ def submit(
     interval: float,
 ) -> SlurmJob:
     """Hand `command` (an sbatch script, in command.sh) to Slurm. Raises UserError with its words, OSError."""
-    log = str(folder.log).replace("%", "%%")  # sbatch fills in %j and the like
+    log = str(folder.log).replace("%", "%%")  # sbatch replaces %j and the like
     script = (str(folder.command), str(folder.path))
     job = slurm.submit((*command.argv, f"--output={log}"), script, {**environment, MARK: mark}, command.cwd)
     try:
         write_json(folder.batch_file, {"job_id": job})
     except OSError:
-        slurm.cancel(job)  # nobody would ever find it again
+        slurm.cancel(job)  # without the file nobody could find it again
         raise
     return SlurmJob(folder, job, slurm, interval)
 
 
 def adopt(folder: RunFolder, slurm: Slurm, interval: float) -> SlurmJob:
-    """The job that was submitted for `folder`. Raises UserError when it is not known which."""
+    """The job that was submitted for `folder`. Raises UserError if its number is unknown."""
     job = folder.batch_job()
     if job is None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The batch script of a Slurm job, as text: it can be read, kept, and submitted by hand with `sbatch`."""
+"""The batch script of a Slurm job. It can also be submitted by hand with `sbatch`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ cd {cwd} || exit 1
 command=({command})
 """
 AGAIN = """\
-# A job that was requeued goes on from its checkpoint, and never writes over those that are there.
+# A requeued job continues from its checkpoint and never overwrites existing ones.
 if [ -s {tracker} ]; then
     command=({again})
 elif compgen -G {saved} >/dev/null; then
@@ -79,8 +79,8 @@ def batch_script(
     save: str | None,
     requeue: bool,
 ) -> str:
-    """`command` starts the ranks; `again` does once there is a checkpoint in `save`. `requeue`: saved before the time
-    limit, the job queues up again by itself."""
+    """`command` starts the ranks, or `again` once `save` holds a checkpoint. `requeue`: after it has saved before its time
+    limit, the job requeues itself."""
     head = HEAD.format(
         title=" ".join(title.split()),
         directives="\n".join(f"#SBATCH {option}" for option in options),
@@ -93,7 +93,7 @@ def batch_script(
 
 
 def _goes_on(save: str, again: Sequence[str]) -> str:
-    words = f"mdk-tui: {save} holds checkpoints, but its {TRACKER} names none: not started, since it would begin anew."
+    words = f"mdk-tui: {save} holds checkpoints, but its {TRACKER} names none. Not started: the training would begin anew."
     return AGAIN.format(
         tracker=shlex.quote(f"{save}/{TRACKER}"),
         again=shlex.join(again),
