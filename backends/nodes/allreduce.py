@@ -1,4 +1,4 @@
-"""An all-reduce over all nodes and GPUs, in the image, before a run needs one: does it work, how fast, which node is slow."""
+"""Tests an all-reduce over all nodes and GPUs in the image: whether it works, its bandwidth, and the slowest node."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from backends.setup.mpi_step import root_may_run
 from backends.setup.step import Finding, Site
 from backends.text import clean_line
 
-LIMIT = 180.0  # s: images start slowly the first time, and NCCL tries every way
+LIMIT = 180.0  # s; the first start of an image is slow, and NCCL tries all its transports
 SIZES = {True: (1 << 20, 64 << 20, 256 << 20), False: (1 << 16, 1 << 20)}  # bytes, on GPUs and without
 REPEATS = 5
-SLOW = 0.8  # of the median: a node or a link below is called slow
+SLOW = 0.8  # of the median; a node or link below it is called slow
 PORT = 29400
 RANK = re.compile(r"mdk-rank (\{.*\})\s*$")
 RESULT = re.compile(r"mdk-allreduce (\{.*\})\s*$")
@@ -35,7 +35,7 @@ NO_MPI4PY = "No module named 'mpi4py'"
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Bandwidth of an all-reduce of `size` bytes among `ranks`, as nccl-tests count it: 2 (n - 1) / n × size / time."""
+    """An all-reduce of `size` bytes among `ranks`. Bus bandwidth as in nccl-tests: 2 (n - 1) / n × size / time."""
 
     ranks: int
     size: int  # bytes
@@ -49,7 +49,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`within` and `between` hold nodes and pairs of neighbours with their bus bandwidth in bytes per second."""
+    """Bus bandwidths in bytes per second: `within` each node, and `between` each two neighbours."""
 
     ranks: int
     right: bool
@@ -62,8 +62,8 @@ class Result:
         return list(dict.fromkeys([*self.within, *(name for pair in self.between for name in pair[:2])]))
 
     def slowest(self) -> tuple[str, float] | None:
-        """(the node that is slowest, its share of the median), by its own GPUs and by the better of its links: a node
-        beside a slow one has one slow link, the slow one has two."""
+        """(the slowest node, its share of the median), by its own GPUs and the better of its links: a slow node has two slow
+        links, its neighbours have one."""
         shares: dict[str, list[float]] = {}
         if len(self.within) > 1:
             usual = statistics.median(self.within.values())
@@ -81,7 +81,7 @@ class Result:
 
 
 def command(site: Site, nodes: Nodes, *, gpus: bool, port: int) -> Question:
-    """The job, word for word: a process a slot, in the image where there is one."""
+    """The command: one process a slot, in the image if there is one."""
     slots = sum(host.slots or 1 for host in nodes.hosts)
     words = ["mpirun", "--np", str(slots), *site.settings.mpi.options]
     if nodes.found is not None:
@@ -102,14 +102,14 @@ def command(site: Site, nodes: Nodes, *, gpus: bool, port: int) -> Question:
 
 
 def _first(nodes: Nodes) -> str:
-    """Where rank 0 listens: a machine alone need not be called by a name that others know."""
+    """The address of rank 0. For one machine alone it is localhost: its name need not resolve."""
     if nodes.found is None and len(nodes.hosts) < 2:
         return "localhost"
     return nodes.names[0].rpartition("@")[2]
 
 
 def all_reduce(site: Site, nodes: Nodes, *, gpus: bool, limit: float = LIMIT) -> Finding:
-    """Do it, and judge it. Raises UserError when there is no singularity."""
+    """Run the test and judge it. Raises UserError if there is no singularity."""
     port = next((port for port in range(PORT, PORT + 100) if is_free(port)), PORT)
     question = command(site, nodes, gpus=gpus, port=port)
     try:
@@ -126,7 +126,7 @@ def all_reduce(site: Site, nodes: Nodes, *, gpus: bool, limit: float = LIMIT) ->
 
 
 def tried(site: Site, nodes: Nodes, verdicts: Sequence[NodeVerdict], limit: float = LIMIT) -> Finding:
-    """An all-reduce after a probe: not where a node did not answer, with GPUs where all nodes have some."""
+    """Run the test after a probe: skipped if a node did not answer, with GPUs if all nodes have some."""
     if dead := [verdict.name for verdict in verdicts if not verdict.reached]:
         remedy = "Mend them first, or take them out of the hostfile."
         return Finding("all-reduce", "skipped", f"{', '.join(dead)} did not answer", remedy)
@@ -134,7 +134,7 @@ def tried(site: Site, nodes: Nodes, verdicts: Sequence[NodeVerdict], limit: floa
 
 
 def read_result(lines: Sequence[str]) -> Result | None:
-    """What rank 0 found; None when it said nothing, or nothing that makes sense."""
+    """The result that rank 0 printed; None if it is missing or damaged."""
     found = next(filter(None, map(RESULT.search, lines)), None)
     try:
         value = cast("dict[str, Any]", json.loads(found[1])) if found else None
@@ -162,7 +162,7 @@ def _result(value: Mapping[str, Any]) -> Result:
 
 
 def judge(result: Result, *, gpus: bool) -> Finding:
-    """ok, or a warning that names a slow node; failed when the sum is wrong."""
+    """The verdict: a wrong sum is a failure, a slow node a warning that names it."""
     what = f"{result.ranks} {'GPU' if gpus else 'process'}{('s' if gpus else 'es') * (result.ranks != 1)}"
     if not result.right:
         remedy = "Do not train on this: update driver and NCCL, and look at dmesg on all nodes."
@@ -192,7 +192,7 @@ def _speed(bus: float) -> str:
 
 
 def explain_failure(nodes: Nodes, lines: Sequence[str], status: int | None, limit: float | None) -> Finding:
-    """Why there is no result. Ranks that started but did not join, and nodes without a rank, are named."""
+    """Why there is no result. It names nodes on which no rank started, and ranks that did not join."""
     steps: dict[tuple[int, str], str] = {}
     for found in filter(None, map(RANK.search, lines)):
         try:

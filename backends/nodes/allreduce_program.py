@@ -1,10 +1,10 @@
-"""Every rank of an all-reduce test runs this, from its text alone, in the image: PyTorch with NCCL, or mpi4py without GPUs.
+"""The program of each rank of the all-reduce test, given as text, in the image: PyTorch with NCCL, or mpi4py without GPUs.
 
     python3 -c "TEXT OF THIS FILE" '{"sizes": [bytes, …], "repeats": N, "gpus": true}'
 
-Each rank prints `mdk-rank {"rank", "host", "step"}` with step "started" and "joined". At the end rank 0 prints
-`mdk-allreduce {…}`: whether the sum was right, the time of an all-reduce over all ranks for each size, that of each node
-alone, and that between one rank of each two neighbouring nodes. Times are in seconds, those of the slowest rank.
+Each rank prints `mdk-rank {"rank", "host", "step"}` with the steps "started" and "joined". At the end rank 0 prints
+`mdk-allreduce {…}`: whether the sum is right, and the times of an all-reduce over all ranks for each size, within each
+node, and between one rank of each two neighbouring nodes. Times are in seconds, of the slowest rank.
 """
 
 # pyright: basic, reportMissingImports=false

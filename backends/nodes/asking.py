@@ -1,4 +1,4 @@
-"""Asks nodes, some at a time, each by a process of its own that has a time limit: a dead node holds nobody else up."""
+"""Asks several nodes at a time, each by a process with a time limit, so that a dead node delays no other."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from backends.nodes.report import CLOCK, NodeReport, read_report
 from backends.runs.processes import MARK, find_process, job_processes
 from backends.text import clean, clean_line
 
-TOGETHER = 8  # nodes at a time: each costs an mpirun here
-GRACE = 1.0  # s for mpirun to leave once the node has answered
+TOGETHER = 8  # nodes at a time: each needs an mpirun on this machine
+GRACE = 1.0  # s for mpirun to exit after the node has answered
 MAX_OUTPUT = 1 << 20  # bytes kept of what a node prints
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How one node is asked: the command is what runs."""
+    """The command that asks one node."""
 
     name: str
     argv: tuple[str, ...]
@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One node's answer, or why there is none (`failure`, with a remedy). `ahead`: s by which its clock is before ours."""
+    """A node's answer, or why there is none (`failure` and `remedy`). `ahead`: s by which its clock is ahead of ours."""
 
     name: str
     report: NodeReport | None
@@ -50,8 +50,8 @@ class Asked:
     seconds: float
 
 
-# What mpirun and ssh print when a node cannot be entered: said of the node, and what helps. The first that fits counts.
-# "setpgid(…) failed … Permission denied(13)" is a remark of mpirun's own and no refusal.
+# What mpirun and ssh print when a node cannot be reached, what it means, and what helps. The first match counts.
+# "setpgid(…) failed … Permission denied(13)" is a remark of mpirun's and no refusal.
 FAILURES = (
     (r"Could not resolve hostname|Name or service not known|unknown host", "Its name is not known here.", "Check its spelling in the hostfile, or /etc/hosts."),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "Its host key is another one than before.", "If it was installed anew: ssh-keygen -R {name}, then enter it once by hand: ssh {name}"),
@@ -67,9 +67,9 @@ FAILURES = (
 
 
 def ask_all(questions: Sequence[Question], limit: float, together: int = TOGETHER) -> Iterator[Asked]:
-    """Each node's answer as it comes. `limit`: s for each node, counted from when it is asked.
+    """Yield each node's answer as it comes. `limit`: s for each node from the moment in which it is asked.
 
-    Leaving the iteration early lets the nodes that are being asked end by themselves.
+    If the caller leaves the iteration early, the nodes being asked end by themselves.
     """
     todo: queue.SimpleQueue[Question] = queue.SimpleQueue()
     done: queue.SimpleQueue[Asked] = queue.SimpleQueue()
@@ -89,7 +89,7 @@ def ask_all(questions: Sequence[Question], limit: float, together: int = TOGETHE
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """What a command said until it had said enough, ended, or its time was over (`late`). `ahead` as in `Asked`."""
+    """The output of a command until it was enough, the command ended, or the time was over (`late`). `ahead` as in `Asked`."""
 
     output: str
     status: int | None
@@ -116,9 +116,9 @@ def ask(question: Question, limit: float) -> Asked:
 
 
 def converse(question: Question, limit: float, enough: Callable[[Sequence[str]], bool]) -> Talk:
-    """Run a command until `enough` of its lines are there, its end, or for `limit` s. Raises OSError when it cannot be run.
+    """Run a command until `enough` accepts its lines, it ends, or `limit` s are over. Raises OSError if it cannot be run.
 
-    What it leaves behind on this machine is ended: of a killed mpirun that may be much.
+    Processes that it leaves behind on this machine are killed: a killed mpirun leaves many.
     """
     began = time.monotonic()
     mark = f"probe-{secrets.token_hex(8)}"
@@ -150,7 +150,7 @@ def converse(question: Question, limit: float, enough: Callable[[Sequence[str]],
 def _read(
     pipe: IO[bytes], deadline: float, enough: Callable[[Sequence[str]], bool]
 ) -> tuple[str, float | None, bool]:
-    """What is printed until it is enough, the end or the deadline; how far a node's clock is ahead; whether it was enough."""
+    """(output until it is enough, its end or the deadline; s by which the node's clock is ahead; whether it was enough)."""
     os.set_blocking(pipe.fileno(), False)
     output, ahead, answered = b"", None, False
     with selectors.DefaultSelector() as selector:
@@ -171,7 +171,7 @@ def _read(
 
 
 def explain(name: str, output: str, status: int | None, limit: float | None) -> tuple[str, str]:
-    """Why a node did not answer, and what to try. `limit`: the seconds that were waited in vain, if they were."""
+    """(why a node did not answer, what to try). `limit`: the time limit in s, if it was reached."""
     for pattern, why, remedy in FAILURES:
         if re.search(pattern, output):
             return why, remedy.format(name=name)

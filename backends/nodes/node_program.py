@@ -1,8 +1,8 @@
-"""Runs on a node, by whatever python3 it has (>= 3.7), from its text alone: says what the node has, as one line of JSON.
+"""Runs on a node with any python3 >= 3.7, given as text, and prints what the node has as one line of JSON.
 
     python3 -c "TEXT OF THIS FILE" '{"image": …, "singularity": …, "paths": […], "tokens": […], "port": …, "mark": …}'
 
-First comes `mdk-clock SECONDS`, then `mdk-node {…}`. What cannot be found out is null.
+It prints `mdk-clock SECONDS`, then `mdk-node {…}`. null: could not be found out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GPU_FIELDS = "index,name,memory.total,memory.used,driver_version"
 
 
 def said(*argv: str) -> str | None:
-    """What a program prints; None when it is not there, fails, or takes longer than 10 s."""
+    """The output of a program; None if it is missing, fails, or takes longer than 10 s."""
     try:
         done = subprocess.run(
             argv,
@@ -42,7 +42,7 @@ def said(*argv: str) -> str | None:
 
 
 def image_of(path: str) -> dict[str, object] | None:
-    """Size, and SHA-256 over samples: a .sif of 20 GB is not read whole, so two that differ elsewhere look alike."""
+    """Size and SHA-256 over samples. A .sif of 20 GB is not read whole, so images that differ elsewhere look alike."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             size = file.seek(0, 2)
@@ -56,7 +56,7 @@ def image_of(path: str) -> dict[str, object] | None:
 
 
 def gpus() -> list[dict[str, object]] | None:
-    """None: no nvidia-smi, or it does not answer. Memory in MiB."""
+    """The GPUs; None if nvidia-smi is missing or does not answer. Memory in MiB."""
     text = said("nvidia-smi", "--query-gpu=" + GPU_FIELDS, "--format=csv,noheader,nounits")
     if text is None:
         return None

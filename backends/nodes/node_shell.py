@@ -1,8 +1,8 @@
-"""What runs on a node first: a short sh script that hands over to `node_program`, or without python3 asks by itself.
+"""The sh script that runs on a node: it starts `node_program`, or does its work itself if there is no python3.
 
     sh -c SCRIPT mdk-probe PROGRAM QUESTION IMAGE SINGULARITY PATH…         ("" for no image, no singularity)
 
-Its own answer is lines of `mdk-say KEY VALUE`.
+Without python3 the answer is lines of `mdk-say KEY VALUE`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a node said of itself, taken as far as it makes sense: a key of the wrong kind counts as not said."""
+"""The answer of a node, parsed. A value of the wrong type counts as missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 from backends.setup.versions import MpiVersion, read_mpi_version
 from backends.text import clean_line
 
-# mpirun may put a rank before each line: `[1,0]<stdout>: mdk-node {…}`.
+# mpirun may prefix each line: `[1,0]<stdout>: mdk-node {…}`.
 ANSWER = re.compile(r"mdk-node (\{.*\})\s*$")
 SAID = re.compile(r"mdk-say (\S+) ?(.*?)\s*$")
 CLOCK = re.compile(r"mdk-clock (\d+(?:\.\d+)?)\s*$")
@@ -19,7 +19,7 @@ CLOCK = re.compile(r"mdk-clock (\d+(?:\.\d+)?)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class ImageSample:
-    """`sample` is SHA-256 over 16 blocks of 64 KiB from the first to the last: cheap, and blind between them."""
+    """`sample`: SHA-256 over 16 blocks of 64 KiB, spread from the first to the last. Differences between them are not seen."""
 
     size: int  # bytes
     sample: str
@@ -74,7 +74,7 @@ class NodeReport:
 
 
 def read_report(lines: Iterable[str]) -> NodeReport | None:
-    """The report in a node's output; None when it holds none, or not all of it."""
+    """The report in a node's output; None if it is missing or incomplete."""
     said: list[tuple[str, str]] = []
     for line in lines:
         if found := ANSWER.search(line):
@@ -127,7 +127,7 @@ def from_json(value: Mapping[str, Any]) -> NodeReport:
 
 
 def _from_words(said: Iterable[tuple[str, str]]) -> NodeReport:
-    """The answer of the sh script. It looks for no InfiniBand, and for tokens as for any path."""
+    """The report of the sh script, which does not look for InfiniBand and ranks, and treats a token like any path."""
     values: dict[str, list[str]] = {}
     for key, value in said:
         values.setdefault(key, []).append(value)

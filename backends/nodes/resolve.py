@@ -1,4 +1,4 @@
-"""Host names to addresses, many at once, each within a time limit: a name server that is gone must not hold anybody."""
+"""Resolves many host names at once within a time limit, so that a dead name server delays nobody."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def look_up(name: str) -> str:
 def resolve(
     names: Iterable[str], limit: float = LIMIT, look: Callable[[str], str] = look_up
 ) -> Mapping[str, str | None]:
-    """Name → address, None where there is none. A name that is not answered within `limit` s is left out."""
+    """Name → address, None for an unknown name. A name without an answer within `limit` s is missing."""
     wanted = list(dict.fromkeys(names))
     todo: queue.SimpleQueue[str] = queue.SimpleQueue()
     found: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""A look at all nodes of a launch: which they are, what each is asked, what this machine says to the same question."""
+"""Asks all nodes of a launch the same question, and this machine too, whose answer is the reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THERE = 'echo "mdk-host $(uname -n)"'
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes of a launch. `source` says in words where they are from; `found` is their hostfile."""
+    """The nodes of a launch. `source` tells in words where the list comes from; `found` is the hostfile."""
 
     hosts: tuple[Host, ...]
     source: str
@@ -42,7 +42,7 @@ class Nodes:
 
 
 def nodes_of(site: Site, hostfile: Path | None) -> Nodes:
-    """Those of the hostfile that a launch would take, else those that mpirun takes by itself. Raises UserError."""
+    """The nodes of the hostfile that a launch would use, else those that mpirun uses by default. Raises UserError."""
     found = find_hostfile(site.workspace, site.settings.mpi, site.environment, hostfile)
     if found is None:
         return own_allocation(site)
@@ -51,7 +51,7 @@ def nodes_of(site: Site, hostfile: Path | None) -> Nodes:
 
 
 def named_nodes(words: Sequence[str]) -> Nodes:
-    """Those of a plan, each as `mpirun --host` takes it."""
+    """The nodes of a plan, each written as for `mpirun --host`."""
     text = "".join(
         f"{name}{f' slots={slots}' if slots else ''}\n"
         for name, _, slots in (w.partition(":") for w in words)
@@ -60,13 +60,13 @@ def named_nodes(words: Sequence[str]) -> Nodes:
 
 
 def allocation_command(site: Site, major: int) -> tuple[str, ...]:
-    """One process a node of whatever mpirun takes by default: it shows the slots, and each node says its name."""
+    """One process on each node that mpirun uses by default. It prints the slots, and each node prints its name."""
     display = ("--display", "alloc") if major >= 5 else ("--display-allocation",)
     return ("mpirun", *site.settings.mpi.options, *display, "--map-by", "ppr:1:node", "sh", "-c", THERE)
 
 
 def own_allocation(site: Site) -> Nodes:
-    """What mpirun takes without a hostfile: a site's default may span nodes. Raises UserError when it takes none."""
+    """The nodes that mpirun uses without a hostfile: a site's default may span several. Raises UserError if there are none."""
     if site.programs.find("mpirun") is None:
         raise UserError(
             "There is no mpirun in PATH.", "Load the Open MPI module of this site, or install Open MPI 5."
@@ -85,7 +85,7 @@ def own_allocation(site: Site) -> Nodes:
 
 
 def read_allocation(output: str) -> tuple[Host, ...]:
-    """The nodes in what `allocation_command` printed: those that a process was really started on, with their slots."""
+    """The nodes in the output of `allocation_command` on which a process really started, with their slots."""
     slots = {name: int(count) for name, count in ALLOCATED.findall(output)}
     spanned = list(dict.fromkeys(SPANNED.findall(output)))
     listed = [
@@ -99,7 +99,7 @@ def read_allocation(output: str) -> tuple[Host, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A question put to every node. `paths` must be seen by all; `token` is a file that only exists in our folder.
+    """A question to every node. All must see `paths`; `token` is a file that exists only in this machine's folder.
 
     `port`: where rank 0 is to listen, on the first node. `mark`: of the run whose ranks are looked at.
     """
@@ -112,7 +112,7 @@ class Survey:
     mark: str | None = None
 
     def words(self) -> tuple[str, ...]:
-        """The command that a node answers, word for word."""
+        """The command that runs on a node."""
         image, singularity = self._image(), self.site.singularity if self._image() else None
         tokens = [self.token] if self.token else []
         question = {
@@ -152,7 +152,7 @@ class Survey:
         return ask(Question("here", self.words(), Path("/"), self._environment()), limit)
 
     def expected(self, limit: float = LIMIT) -> Expected:
-        """What the nodes are measured by."""
+        """The reference for all nodes."""
         here = self.ask_here(limit).report
         slots = {host.name: host.slots for host in self.nodes.hosts}
         image, first = self._image(), self.nodes.names[0] if self.nodes.hosts else ""
@@ -169,7 +169,7 @@ class Survey:
 def survey(
     site: Site, nodes: Nodes, more_paths: Sequence[Path] = (), port: int | None = None
 ) -> Generator[Survey]:
-    """A survey whose token is there while it lasts, where the workspace can be written to."""
+    """A survey that makes its token, if the workspace is writable, and removes it at the end."""
     workspace = site.workspace
     wanted = [
         workspace.root,
@@ -197,10 +197,9 @@ def probe(
     more_paths: Sequence[Path] = (),
     port: int | None = WANTED["train"],
 ) -> Iterator[list[NodeVerdict]]:
-    """Ask all nodes: after each answer the verdicts on all that have answered, in the order of the hostfile.
+    """Ask all nodes. Yields after each answer the verdicts so far, in the order of the hostfile; the last has all nodes.
 
-    `port`: where rank 0 would listen, on the first. The last has all of them: a node that is silent is judged so when its
-    `limit` is over.
+    `port`: where rank 0 would listen, on the first node. A silent node is judged after `limit` s.
     """
     with survey(site, nodes, more_paths, port) as asking:
         expected = asking.expected(limit)

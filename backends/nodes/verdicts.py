@@ -1,4 +1,4 @@
-"""Nodes judged against this machine and against each other: a verdict and a remedy for each. Decides only."""
+"""Compares the nodes with this machine and with each other: a verdict and a remedy for each node."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ORDER: tuple[Verdict, ...] = ("failed", "warning", "pending", "running", "skippe
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a launch needs of each node. `here` is what this machine said; `slots` by node name, None: not said.
+    """What a launch needs of each node. `here`: this machine's answer. `slots` by node name; None: not given.
 
-    `port`: where rank 0, on the node `first`, is to listen.
+    `port`: where rank 0 will listen, on the node `first`.
     """
 
     image: str | None
@@ -41,13 +41,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """`checks` are named image, paths, mpi, …; a node that did not answer has the one check "reached"."""
+    """`checks` are named image, paths, mpi, …; a node that did not answer has only the check "reached"."""
 
     name: str
     checks: tuple[Finding, ...]
     seconds: float
-    gpus: int = 0  # how many it has
-    port: int | None = None  # free there, of the node where rank 0 is to listen
+    gpus: int = 0  # their number
+    port: int | None = None  # a free port, on the node where rank 0 will listen
 
     @property
     def reached(self) -> bool:
@@ -55,7 +55,7 @@ class NodeVerdict:
 
     @property
     def finding(self) -> Finding:
-        """The node in one line: the worst verdict, what was bad (or else what was seen), the first remedy."""
+        """The node in one line: the worst verdict, the evidence of bad checks (else of all), the first remedy."""
         verdicts: list[Verdict] = [check.verdict for check in self.checks]
         verdict = min(verdicts, key=ORDER.index)
         bad = [check for check in self.checks if check.verdict != "ok"]
@@ -71,7 +71,7 @@ class NodeVerdict:
 
 
 def judge(asked: Sequence[Asked], expected: Expected) -> list[NodeVerdict]:
-    """A verdict for each node, in the order given."""
+    """A verdict for each node, in the given order."""
     reports = [node.report for node in asked if node.report is not None]
     verdicts: list[NodeVerdict] = []
     for node in asked:
@@ -283,5 +283,5 @@ def _disk(report: NodeReport, expected: Expected) -> Finding:
 
 
 def _usual(values: Iterable[T]) -> T | None:
-    """The most frequent; of several the first."""
+    """The most frequent value; the first of several."""
     return next((value for value, _ in Counter(values).most_common(1)), None)

@@ -27,7 +27,7 @@ from backends.setup.step import Site
 from backends.workspace import Workspace
 
 LOOK = 1.0  # s between two looks at state.json
-AGAIN = 60.0  # s at least between two questions to the nodes
+AGAIN = 60.0  # s, the least time between two questions to the nodes
 IDLE = 0.05  # cores that a rank uses which stands still
 BUSY = 0.3  # cores that a rank uses which computes, or waits in a collective operation
 
@@ -103,7 +103,7 @@ def watch(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Until the run is over."""
+    """Write and remove nodes.json until the run is over."""
     silence, asked, noted = Silence(limit), float("-inf"), False
     while (state := folder.state()) is None or not state.over:
         phase, iteration = (state.phase, state.iteration) if state else ("starting", None)

@@ -1,1 +1,1 @@
-"""Readings of GPUs and hosts: `collector` gives snapshots, `history` keeps them, `probe` is the isolated process."""
+"""Readings of GPUs and hosts: `collector` makes snapshots, `history` stores them, `probe` is the isolated process."""

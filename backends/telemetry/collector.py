@@ -1,8 +1,8 @@
-"""Snapshots of this node, from a child process that may hang, crash or babble without harm to the reader.
+"""Snapshots of this node. A child process asks the driver, so a driver that hangs or crashes does not block the reader.
 
-The child (`probe`) asks the driver; the host is read here. A driver that hangs costs a `gpu_note`, never a wait: after
-`Patience.quiet` seconds the snapshots say so, after `Patience.limit` the child is killed, and a new one is tried with
-growing pauses. A child that cannot even be killed (stuck in the kernel) is the last one until it is gone.
+The child is `probe`; the host is read here. When the driver is silent for `Patience.quiet` seconds, the snapshots say so
+in `gpu_note`. After `Patience.limit` the child is killed, and new ones are tried with growing pauses. While a child cannot
+be killed (the kernel holds it), no other is started.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_LINE = 4 << 20  # bytes; an answer of eight GPUs takes 4 KB
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds. `quiet`: silence that is worth a word; `limit`: silence after which the child is killed;
-    `pause`, `longest_pause`: before the next child, doubling; `gone`: before asking again where there is no GPU;
-    `host`: between two looks at a host without one."""
+    """Times in s. `quiet`: silence that is reported; `limit`: silence after which the child is killed; `pause` to
+    `longest_pause`: before the next child, doubling; `gone`: before a machine without GPUs is asked again; `host`: between
+    two snapshots of such a machine."""
 
     quiet: float = 3.0
     limit: float = 30.0
@@ -42,9 +42,9 @@ class Patience:
 
 
 class Collector:
-    """Snapshots of this node, one each `interval` seconds. `next` and `close` may be called from different threads.
+    """Makes a snapshot of this node every `interval` s. `next` and `close` may be called from different threads.
 
-    `command` is the program that prints the probe's lines (a test's own, or the probe through ssh).
+    `command`: a program that prints the lines of the probe, such as the probe through ssh.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Collector:
             yield snapshot
 
     def next(self, timeout: float | None = None) -> Snapshot | None:
-        """The next snapshot, waited for at most `timeout` seconds (0: only if it is there). None: not yet, or closed."""
+        """The next snapshot, after at most `timeout` s (0: do not wait). None: not there yet, or closed."""
         with self._lock:
             until = None if timeout is None else self._clock() + timeout
             while not self._closed:
@@ -97,7 +97,7 @@ class Collector:
             return None
 
     def close(self) -> None:
-        """End the child and make a `next` in progress return None soon."""
+        """End the child. A `next` in progress returns None soon."""
         if self._closed:
             return
         self._closed = True
@@ -110,7 +110,7 @@ class Collector:
             os.close(self._wake_writer)
 
     def _advance(self) -> Snapshot | None:
-        """Look at the child without waiting: the snapshot that is due, if one is."""
+        """Read from the child without waiting. The snapshot that is due, or None."""
         now = self._clock()
         if self._child is None:
             self._start(now)
@@ -139,7 +139,7 @@ class Collector:
         return None
 
     def _wake_time(self) -> float:
-        """When `_advance` has something to do even if the child stays silent."""
+        """The time at which `_advance` has something to do even if the child stays silent."""
         if self._child is None:
             return min(self._due, max(self._retry_at, self._clock() + 0.01))
         heard = self._child.heard
@@ -164,7 +164,7 @@ class Collector:
             self._pause(now, _Answer(note=f"The GPU probe could not be started: {error.strerror}."))
 
     def _drop(self, now: float, answer: _Answer | None) -> None:
-        """The child is of no more use: end it, keep its last words, and plan the next one."""
+        """End a child that failed, keep its note, and set the time of the next one."""
         child = cast("_Child", self._child)
         self._child = None
         status = child.end(grace=0.5 if child.over else 0.0)
@@ -187,7 +187,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One line of the child: `gpus`, or a `note` that says why there are none."""
+    """A line of the child: `gpus`, or a `note` why there are none."""
 
     gpus: tuple[GpuReading, ...] | None = None
     note: str | None = None
@@ -195,10 +195,10 @@ class _Answer:
 
 
 class _Child:
-    """The probe as a process: no wait, no exception, bounded memory. `heard` is when it last answered (or started)."""
+    """The probe's process. Reading neither blocks nor raises, and memory is bounded. `heard`: time of its last answer."""
 
     def __init__(self, command: Sequence[str], now: float) -> None:
-        # Its working folder is where the package lies: `-m` looks there first, and never into the user's folder.
+        # The working folder is the package's: `-m` searches it first, and must not search the user's folder.
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -215,7 +215,7 @@ class _Child:
         self._rest = b""
 
     def read(self) -> _Answer | None:
-        """The newest complete answer that has not been read; None when there is none. Sets `over` at the end."""
+        """The newest complete answer since the last call, or None. Sets `over` when the output has ended."""
         answer: _Answer | None = None
         while not self.over:
             try:
@@ -231,7 +231,7 @@ class _Child:
         return answer
 
     def end(self, grace: float = 0.0) -> int | None:
-        """End it, after `grace` seconds in which it may end by itself. Its status; None when it cannot be killed."""
+        """Wait `grace` s for its end, then kill it. Its status; None if it cannot be killed."""
         for pipe in (self.process.stdin, self._pipe):
             with contextlib.suppress(OSError):
                 cast("IO[bytes]", pipe).close()
@@ -244,7 +244,7 @@ class _Child:
 
 
 def _answer(line: bytes) -> _Answer | None:
-    """What a line of the probe says; None for what is no answer (a warning of a library, garbage)."""
+    """The answer in a line of the probe; None for other text, such as a library's warning."""
     value = parse_json(line)
     if not isinstance(value, dict):
         return None

@@ -1,4 +1,4 @@
-"""telemetry.jsonl: written by the supervisor of a run, read by screens on any host that sees the folder."""
+"""telemetry.jsonl: written by a run's supervisor, read by screens on any host that sees the folder."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from backends.telemetry.readings import Snapshot
 from backends.telemetry.wire import decode_line, encode
 
 INTERVAL = 15.0  # s; with eight GPUs about 2 KB a line, 12 MB a day
-TAIL = 1 << 18  # bytes of an old file that are read at first
-WHOLE = 8 << 20  # bytes; a longer file is read in samples
-SAMPLES = 3000  # lines of a long file: more than a plot has columns
+TAIL = 1 << 18  # bytes at the end of a file that are read first
+WHOLE = 8 << 20  # bytes; of a longer file only samples are read
+SAMPLES = 3000  # lines read of a long file: more than a plot has columns
 LONGEST_LINE = 1 << 20  # bytes
 
 
 class SnapshotSource(Protocol):
-    """Where snapshots come from: a Collector, or a test."""
+    """A source of snapshots: a Collector, or a test's own."""
 
     def next(self, timeout: float | None = None) -> Snapshot | None: ...
     def close(self) -> None: ...
 
 
 class TelemetryRecorder:
-    """Appends this node's snapshots to a file. For a loop that calls `look` now and then (twice a second, say)."""
+    """Appends this node's snapshots to a file, for a loop that calls `look` about twice a second."""
 
     def __init__(self, path: Path, source: SnapshotSource) -> None:
         self._path = path
         self._source = source
 
     def look(self) -> None:
-        """Write the snapshot that is due, if one is. Never waits for the driver.
+        """Write the snapshot that is due, if there is one. Never waits for the driver.
 
-        A line that cannot be written is lost, and the file as it was: telemetry must not harm a run.
+        A line that cannot be written is dropped: telemetry must not harm a run.
         """
         snapshot = self._source.next(timeout=0)
         if snapshot is None:
@@ -51,14 +51,14 @@ class TelemetryRecorder:
 
 
 class TelemetryFile:
-    """Follows a telemetry.jsonl that somebody else may be writing, on a shared disk perhaps."""
+    """Follows a telemetry.jsonl while another process, perhaps on another host, writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset: int | None = None
 
     def history(self) -> list[Snapshot]:
-        """All of it so far, oldest first; of a long file evenly spaced samples. `read` goes on after it."""
+        """All snapshots so far, oldest first; of a long file, evenly spaced samples. `read` continues after them."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -69,9 +69,9 @@ class TelemetryFile:
         return _decoded(lines) if lines else self.read()
 
     def read(self) -> list[Snapshot]:
-        """The snapshots since the last call, oldest first (at first: of the file's last 256 KB).
+        """The snapshots since the last call, oldest first; in the first call those of the last 256 KB.
 
-        A missing or unreadable file has none; half-written and foreign lines are passed over.
+        A missing or unreadable file has none. Incomplete and foreign lines are skipped.
         """
         try:
             with self._path.open("rb") as file:
@@ -92,7 +92,7 @@ def _decoded(lines: Iterable[bytes]) -> list[Snapshot]:
 
 
 def _sampled(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Whole lines at even distances, and the last ones; each is looked for from the middle of another."""
+    """Whole lines at even distances, then the last lines. A distance ends within a line, so the next one is read."""
     for sample in range(SAMPLES):
         file.seek(sample * (size - TAIL) // SAMPLES)
         file.readline(LONGEST_LINE)
@@ -102,7 +102,7 @@ def _sampled(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def newest_by_host(snapshots: list[Snapshot]) -> dict[str, Snapshot]:
-    """The last snapshot of each node, in the order in which the nodes first spoke."""
+    """The last snapshot of each node, ordered by the first snapshot of each."""
     newest: dict[str, Snapshot] = {}
     for snapshot in snapshots:
         newest[snapshot.host.host] = snapshot
@@ -110,7 +110,7 @@ def newest_by_host(snapshots: list[Snapshot]) -> dict[str, Snapshot]:
 
 
 def _without_none(value: Any) -> Any:
-    """JSON without the keys that say nothing: half the bytes."""
+    """JSON without the keys that are None, which halves its size."""
     if isinstance(value, dict):
         return {key: _without_none(entry) for key, entry in value.items() if entry is not None}  # pyright: ignore
     if isinstance(value, list | tuple):

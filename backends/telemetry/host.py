@@ -12,7 +12,7 @@ from backends.text import clean_line
 
 
 class HostProbe:
-    """Reads this machine. The CPU's share is that since the previous reading; the first one has none."""
+    """Reads this machine. The CPU use is the mean since the previous reading; the first reading has none."""
 
     def __init__(self) -> None:
         self._name = clean_line(platform.node() or "localhost", 200)
@@ -20,7 +20,7 @@ class HostProbe:
         self._ticks: tuple[float, float] | None = None
 
     def read(self) -> HostReading:
-        """Never raises: what the system does not say is None."""
+        """Never raises. None: the system does not say."""
         used, total = _memory()
         return HostReading(self._name, self._cores, self._cpu_percent(), _load(), used, total)
 

@@ -1,9 +1,9 @@
-"""The process that asks the NVIDIA driver, so that nobody else waits for it.
+"""The process that asks the NVIDIA driver, so that a driver that hangs blocks no other.
 
     python -m backends.telemetry.probe [--interval SECONDS]     one JSON object a line, until standard input ends
     python -m backends.telemetry.probe --once                   one snapshot of this node, GPUs and host, then exit
 
-A line is {"gpus": [...]} as in `wire`, or {"note": "why there are none", "gone": true when asking again is in vain}.
+A line is {"gpus": [...]} as in `wire`, or {"note": "why there are none", "gone": true if asking again is useless}.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from backends.text import clean_line
 
 
 def describe(pid: int) -> tuple[str | None, str | None]:
-    """Name and user of a process; None for each that this machine does not know (another container's)."""
+    """Name and user of a process; None for what is unknown, as for a process of another container."""
     name = user = None
     with contextlib.suppress(psutil.Error, OSError, KeyError):
         process = psutil.Process(pid)
@@ -35,7 +35,7 @@ def describe(pid: int) -> tuple[str | None, str | None]:
 
 
 def answers(reader: GpuReader, interval: float, out: TextIO, wait: Any) -> int:
-    """Write a line at once and every `interval` seconds until `wait(seconds)` says that nobody listens any more."""
+    """Write a line at once and every `interval` s, until `wait(seconds)` returns True: the reader is gone."""
     try:
         reader.open()
         while True:
@@ -55,7 +55,7 @@ def _say(out: TextIO, value: dict[str, Any]) -> None:
 
 
 def _reader_gone(seconds: float) -> bool:
-    """Wait; True as soon as standard input ends, which is when the reader closed it or died."""
+    """Wait `seconds`; True as soon as standard input ends, because the reader closed it or died."""
     ready, _, _ = select.select([0], [], [], seconds)
     return bool(ready) and not os.read(0, 4096)
 

@@ -1,4 +1,4 @@
-"""What the GPUs and the host say at one moment. `None` means: not said. A missing reading is never 0."""
+"""Readings of GPUs and host at one moment. None: not available. A missing reading is never 0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GpuReading:
 
     index: int
     name: str | None = None
-    memory_used: int | None = None  # bytes, without what the driver keeps for itself
+    memory_used: int | None = None  # bytes, without the driver's own reserve
     memory_total: int | None = None  # bytes
     utilization: float | None = None  # percent of the time in which some kernel ran
     power: float | None = None  # W
@@ -29,9 +29,9 @@ class GpuReading:
     temperature: float | None = None  # °C
     sm_clock: float | None = None  # MHz
     processes: tuple[GpuProcess, ...] | None = None
-    throttling: tuple[str, ...] | None = None  # why the clocks are low; () is "they are not"
+    throttling: tuple[str, ...] | None = None  # why the clocks are reduced; (): they are not
     ecc_errors: int | None = None  # uncorrected, since the driver was loaded
-    note: str | None = None  # why the driver says nothing of this GPU
+    note: str | None = None  # why the driver has no readings of this GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class HostReading:
     host: str
     cores: int | None = None
     cpu_percent: float | None = None  # of all cores together, 0 to 100
-    load: float | None = None  # processes that run or want to, mean of a minute
+    load: float | None = None  # processes that run or wait for a CPU, mean of a minute
     memory_used: int | None = None  # bytes that are not available for new processes
     memory_total: int | None = None  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One node at one moment. `gpu_note` says in plain words why there are no GPU readings, or that they are old news."""
+    """One node at one moment. `gpu_note` tells why there are no GPU readings, or that they are old."""
 
     time: float  # seconds since 1970
     host: HostReading

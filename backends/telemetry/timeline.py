@@ -1,4 +1,4 @@
-"""Telemetry over time, as columns: what a plot asks for by the name of a metric."""
+"""Telemetry over time: one series for each metric, for plots."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ GIB = 1 << 30
 
 
 class Timeline:
-    """One series a metric. Not safe across threads: whoever fills it hands it over when it is filled."""
+    """One series for each metric. Not thread-safe: one thread fills it and then hands it over."""
 
     def __init__(self) -> None:
         self._series: dict[str, Series] = {}
         self._newest: dict[str, float] = {}
 
     def add(self, snapshots: Sequence[Snapshot]) -> None:
-        """Take in `snapshots`, oldest first. What is older than what is there already is left out."""
+        """Add `snapshots`, oldest first. Those older than the newest present one are ignored."""
         several = len({snapshot.host.host for snapshot in snapshots}) > 1
         columns: dict[str, tuple[list[int], list[float]]] = {}
         for snapshot in snapshots:
@@ -42,13 +42,13 @@ class Timeline:
         return self._newest.get(metric)
 
     def curve(self, metric: str, start: float, stop: float, buckets: int) -> Curve | None:
-        """`metric` between two times (s since the epoch, as are the xs), thinned; None: there is no such metric."""
+        """`metric` between two times, thinned to `buckets`; times and xs in s since the epoch. None: no such metric."""
         series = self._series.get(metric)
         return None if series is None else series.curve(start, stop, buckets)
 
 
 def values(snapshot: Snapshot, *, several: bool) -> Iterator[tuple[str, float]]:
-    """(metric, value) of what `snapshot` says; with `several` nodes the name begins with the host's."""
+    """(metric, value) for each reading of `snapshot`. With `several` nodes the name begins with the host's."""
     prefix = f"{snapshot.host.host} " if several else ""
     for gpu in snapshot.gpus:
         for name, value in _of_gpu(gpu):

@@ -1,6 +1,6 @@
-"""Snapshots as JSON: between the probe and its reader, and in telemetry.jsonl (one object a node and interval).
+"""Snapshots as JSON, between the probe and its reader and in telemetry.jsonl (one object a node and interval).
 
-The keys are the fields of `readings`. What comes back was written by others: wrong types become None, text is cleaned.
+The keys are the fields of `readings`. The input is not trusted: wrong types become None, and text is cleaned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def encode(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def decode(value: object) -> Snapshot | None:
-    """The snapshot that `value` (parsed JSON) holds, or None when it is none."""
+    """The snapshot in `value` (parsed JSON), or None."""
     fields = _mapping(value)
     time = _number(fields.get("time"))
     host = _mapping(fields.get("host"))
@@ -43,12 +43,12 @@ def decode(value: object) -> Snapshot | None:
 
 
 def decode_line(line: bytes | str) -> Snapshot | None:
-    """`decode` of one line of text; None for what is no JSON."""
+    """`decode` of one line; None if it is no JSON."""
     return decode(parse_json(line))
 
 
 def parse_json(line: bytes | str) -> object:
-    """The JSON value of one line; None for what is no JSON (a half-written line, garbage, nesting without end)."""
+    """The JSON value of one line; None for invalid or too deeply nested JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -56,7 +56,7 @@ def parse_json(line: bytes | str) -> object:
 
 
 def decode_gpus(value: object) -> tuple[GpuReading, ...]:
-    """The GPUs in a list of parsed JSON; entries without an index are left out."""
+    """The GPUs in a list of parsed JSON. Entries without an index are ignored."""
     return tuple(gpu for entry in _list(value) if (gpu := _gpu(_mapping(entry))) is not None)
 
 
@@ -112,7 +112,7 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """A finite number (JSON of Python may hold NaN and infinities)."""
+    """A finite number (Python's JSON may contain NaN and infinities)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
         return None
     return value
