@@ -132,16 +132,6 @@ def floating_point_operations(shape: Shape, seq_length: int, samples: int) -> fl
     """Of a forward and a backward pass over `samples` samples, by Megatron-LM's formula."""
     hidden, layers = shape.hidden_size, shape.num_layers
     gated = 1.5 if shape.swiglu else 1.0
-    return (
-        12
-        * samples
-        * seq_length
-        * layers
-        * hidden**2
-        * (
-            2
-            + seq_length / hidden
-            + shape.ffn_hidden_size / hidden * gated
-            + shape.padded_vocab_size / (2 * layers * hidden)
-        )
-    )
+    attention, mlp = 2 + seq_length / hidden, shape.ffn_hidden_size / hidden * gated
+    logits = shape.padded_vocab_size / (2 * layers * hidden)
+    return 12 * samples * seq_length * layers * hidden**2 * (attention + mlp + logits)

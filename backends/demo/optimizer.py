@@ -32,17 +32,8 @@ class Schedule:
         warmup = args.lr_warmup_iters * batch
         if args.lr_warmup_fraction is not None:
             warmup = args.lr_warmup_fraction * decay
-        decayed = args.weight_decay
-        return Schedule(
-            args.lr,
-            args.min_lr,
-            warmup,
-            decay,
-            args.lr_decay_style,
-            decayed,
-            decayed,
-            args.train_iters * batch,
-        )
+        style, wd, end = args.lr_decay_style, args.weight_decay, args.train_iters * batch
+        return Schedule(args.lr, args.min_lr, warmup, decay, style, wd, wd, end)
 
     def at(self, samples: int) -> float:
         """The learning rate after `samples` samples."""

@@ -66,11 +66,8 @@ class Trainer:
                 return
             self._voice.stamp("after training is done")
             interval = self.args.save_interval
-            if (
-                self.args.save is not None
-                and self.iteration > begun
-                and (not interval or self.iteration % interval)
-            ):
+            unsaved = self.iteration > begun and (not interval or self.iteration % interval)
+            if self.args.save is not None and unsaved:
                 self._write_checkpoint()
         for kind in EVALUATION_SEEDS:
             self._evaluate(kind, f"iteration {self.iteration} on {kind} set", verbose=True)
@@ -111,11 +108,8 @@ class Trainer:
         )
 
     def _load_optimizer(self, state: checkpoint.State) -> None:
-        self.adam.first, self.adam.second, self.adam.steps = (
-            state.first_moment,
-            state.second_moment,
-            state.step,
-        )
+        adam = self.adam
+        adam.first, adam.second, adam.steps = state.first_moment, state.second_moment, state.step
         try:
             self.schedule = resume_schedule(
                 self.schedule,
@@ -126,7 +120,7 @@ class Trainer:
             )
         except ValueError as error:
             raise CheckpointError(str(error)) from None
-        self.adam.weight_decay = self.schedule.end_wd
+        adam.weight_decay = self.schedule.end_wd
 
     def _read_data(self) -> None:
         data = read_data_sets(self.args, self.merges, self._voice.first)

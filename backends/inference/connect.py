@@ -27,7 +27,8 @@ def connect(url: str, wait: float = WAIT) -> TextClient:
     for path in sorted(PATHS, key=len, reverse=True):
         if base.endswith(path):
             root = base.removesuffix(path)
-            return OpenAiClient(root, _named(Exchange(root, wait), path), wait)
+            model = _model(Exchange(root, wait).probe("/v1/models")) or ("", "")
+            return OpenAiClient(root, Endpoint(path, *model), wait)
     if base.endswith(PLACE):
         return MegatronClient(base.removesuffix(PLACE), wait)
     base = base.removesuffix("/v1")
@@ -35,8 +36,8 @@ def connect(url: str, wait: float = WAIT) -> TextClient:
     models = http.probe("/v1/models")
     if models.status in ANYWHERE:
         raise refusal(models, "/v1/models")
-    if _models(models):
-        return OpenAiClient(base, _with_models(http, models), wait)
+    if (model := _model(models)) is not None:
+        return OpenAiClient(base, _with_model(http, model), wait)
     if _takes(http, "PUT", PLACE):
         return MegatronClient(base, wait)
     for path in PATHS:
@@ -60,32 +61,21 @@ def _takes(http: Exchange, method: str, path: str) -> bool:
     return method in (word.strip().upper() for word in allowed.split(","))
 
 
-def _with_models(http: Exchange, models: Reply) -> Endpoint:
+def _with_model(http: Exchange, model: tuple[str, str]) -> Endpoint:
     """Plain completions, because a pre-trained model continues its prompt; chat if the server has nothing else."""
-    first = _models(models)[0]
-    path = "/v1/completions"
-    if (
-        models.headers.get("server", "") != "llama.cpp"
-    ):  # llama.cpp answers 404 to a GET of any of these routes
-        without = http.probe(path).status == 404
-        path = (
-            "/v1/chat/completions" if without and http.probe("/v1/chat/completions").status != 404 else path
-        )
-    return Endpoint(path, *first)
+    plain, chat = PATHS[0], PATHS[2]
+    # llama.cpp answers 404 to a GET of any of these routes, and has both.
+    missing = http.probe(plain)
+    only_chat = missing.status == 404 and missing.headers.get("server", "") != "llama.cpp"
+    return Endpoint(chat if only_chat and http.probe(chat).status != 404 else plain, *model)
 
 
-def _named(http: Exchange, path: str) -> Endpoint:
-    """The endpoint that the user named, with the model's name if the server tells it."""
-    found = _models(http.probe("/v1/models"))
-    return Endpoint(path, *found[0]) if found else Endpoint(path)
-
-
-def _models(reply: Reply) -> list[tuple[str, str]]:
-    """(name, owner) of each model listed."""
+def _model(reply: Reply) -> tuple[str, str] | None:
+    """(name, owner) of the first model in the list; None if `reply` is not such a list."""
     value = reply.value() if reply.status == 200 else None
     listed: Any = cast("dict[str, Any]", value).get("data") if isinstance(value, dict) else None
-    found: list[tuple[str, str]] = []
     for item in cast("list[Any]", listed) if isinstance(listed, list) else []:
-        if isinstance(item, dict) and isinstance(name := cast("dict[str, Any]", item).get("id"), str):
-            found.append((name, str(cast("dict[str, Any]", item).get("owned_by", ""))))
-    return found
+        known = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+        if isinstance(name := known.get("id"), str):
+            return name, str(known.get("owned_by", ""))
+    return None

@@ -47,21 +47,11 @@ class Turn:
         return self.tokens if self.scored else self.tokens[self.of_prompt :]
 
     def as_json(self) -> dict[str, Any]:
-        parameters = asdict(self.request)
-        prompt = parameters.pop("prompt")
-        return {
-            **{name: getattr(self, name) for name in ("at", "server", "answered_by")},
-            "prompt": prompt,
-            **{
-                name: getattr(self, name)
-                for name in ("continuation", "error", "seconds", "tokens_per_second")
-            },
-            "parent": self.parent,
-            "scored": self.scored,
-            "parameters": parameters,
-            "of_prompt": self.of_prompt,
-            "tokens": [[token.text, token.logprob, token.alternatives] for token in self.tokens],
-        }
+        value = asdict(self)
+        value["parameters"] = value.pop("request")
+        value["prompt"] = value["parameters"].pop("prompt")
+        value["tokens"] = [[token.text, token.logprob, token.alternatives] for token in self.tokens]
+        return value
 
 
 def append(path: Path, turns: Sequence[Turn]) -> None:
@@ -112,12 +102,8 @@ def _request(prompt: str, parameters: Any) -> Request:
         fits = _number(item, float) if type(usual) is float else fits
         values[name] = usual if fits is None else fits
     stop = given.get("stop")
-    texts = (
-        tuple(text for text in cast("list[Any]", stop) if isinstance(text, str))
-        if isinstance(stop, list)
-        else ()
-    )
-    return Request(prompt, stop=texts, **values)
+    listed = cast("list[Any]", stop) if isinstance(stop, list) else []
+    return Request(prompt, stop=tuple(text for text in listed if isinstance(text, str)), **values)
 
 
 def _token(value: Any) -> Token:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from backends.megatron.events import Argument, Event, LogLine
 from backends.megatron.follow import SETTLE, Update
@@ -112,9 +113,9 @@ class EventFollower:
             for t in new
         ]
 
-    def _line(self, level: str, text: str) -> LogLine:
+    def _line(self, level: Literal["info", "warning"], text: str) -> LogLine:
         self._lines += 1
-        return LogLine(self._lines, None, "warning" if level == "warning" else "info", clean_line(text))
+        return LogLine(self._lines, None, level, clean_line(text))
 
     def _shown(self, lines: list[LogLine], *, caught_up: bool, note: str | None = None) -> Iterator[Update]:
         starts = range(0, max(1, len(lines)), SHOWN)

@@ -82,7 +82,7 @@ def run_id_problems(
     run_id = environment.get(RUN_ID)
     if not run_id or not _tells_mlflow(plan, workspace):
         return []
-    message = f"{RUN_ID} of the environment ({clean_line(run_id, 40)}) is ignored: each lineage has an MLflow run of its own."
+    message = f"{RUN_ID} of the environment ({clean_line(run_id, 40)}) is ignored: mdk-tui makes the MLflow run of a training itself."
     return [Problem("warning", RUN_ID, message, f"To silence this: unset {RUN_ID}")]
 
 

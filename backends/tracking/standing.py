@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from backends.files import read_json
@@ -27,14 +27,7 @@ class Standing:
     trouble: str | None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "address": self.address,
-            "sent": self.sent,
-            "waiting": self.waiting,
-            "complete": self.complete,
-            "trouble": self.trouble,
-        }
+        return asdict(self)
 
     def words(self) -> str:
         """In a line."""
@@ -57,13 +50,9 @@ def read_standing(folder: RunFolder) -> Standing | None:
     def count(key: str) -> int:
         return value[key] if type(value.get(key)) is int else 0
 
+    complete = value.get("complete") is True
     return Standing(
-        clean_line(address),
-        text("run_id"),
-        count("sent"),
-        count("waiting"),
-        value.get("complete") is True,
-        text("trouble"),
+        clean_line(address), text("run_id"), count("sent"), count("waiting"), complete, text("trouble")
     )
 
 

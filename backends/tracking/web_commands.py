@@ -45,19 +45,8 @@ def tensorboard_command(
             f"There is no {missing} whose TensorBoard could be started{'' if in_image else ', and none in this Python'}.",
             "pip install 'mdk-tui[tensorboard]', or build the image: mdk-tui setup image",
         )
-    words = (
-        singularity,
-        "exec",
-        "--no-home",
-        "-B",
-        str(logs),
-        "--pwd",
-        str(logs),
-        str(image),
-        "tensorboard",
-        *tail,
-    )
-    return lambda port: (*words, "--port", str(port))
+    contained = (singularity, "exec", "--no-home", "-B", str(logs), "--pwd", str(logs), str(image))
+    return lambda port: (*contained, "tensorboard", *tail, "--port", str(port))
 
 
 def tensorboard_folder(folder: RunFolder) -> Path:

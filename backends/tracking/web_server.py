@@ -117,14 +117,8 @@ def _folder(workspace: Workspace) -> Path:
 
 
 def _write(server: WebServer) -> None:
-    value = {
-        **asdict(server),
-        "file": str(server.file),
-        "boot_id": this_machine().boot_id,
-        "host": this_machine().host,
-    }
     with contextlib.suppress(OSError):
-        write_json(server.file, value)
+        write_json(server.file, {**asdict(server), **asdict(this_machine()), "file": str(server.file)})
 
 
 def _read(file: Path, name: str) -> WebServer | None:
@@ -132,15 +126,9 @@ def _read(file: Path, name: str) -> WebServer | None:
     process, machine = Process.from_json(value.get("process")), this_machine()
     shows, port = value.get("shows"), value.get("port")
     here = (value.get("host"), value.get("boot_id")) == (machine.host, machine.boot_id)
-    if (
-        process is None
-        or not here
-        or not is_alive(process)
-        or not isinstance(shows, str)
-        or type(port) is not int
-    ):
-        return None
-    return WebServer(name, shows, port, process, file)
+    if process and here and is_alive(process) and isinstance(shows, str) and type(port) is int:
+        return WebServer(name, shows, port, process, file)
+    return None
 
 
 def _answers(server: WebServer, child: subprocess.Popen[bytes], limit: float) -> bool:
