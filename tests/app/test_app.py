@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from tui.screens.failure import FailureScreen
 from tui.screens.help import HelpScreen
 from tui.screens.home import HomeScreen
 from tui.widgets.listing import Listing
+from tui.widgets.plot import Plot
 
 ALL = (TRAINING, SERVER, FINISHED, FAILED)
 SIZES = [(80, 24), (120, 40)]
@@ -148,6 +150,33 @@ async def test_help_is_made_of_the_keys_of_the_screen() -> None:
         assert isinstance(app.screen, HelpScreen), "a window keeps the keys"
         await pilot.press("escape")
         assert app.current_mode == "runs" and not isinstance(app.screen, ModalScreen)
+
+
+async def test_the_palette_does_what_a_key_of_the_screen_does(tmp_path: Path) -> None:
+    app = application(workspace=Workspace(tmp_path))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("4")
+        await at(pilot, "monitor")
+        commands = {command.title: command for command in app.get_system_commands(app.screen)}
+        assert commands["Read values with the crosshair"].help == "key ←→"
+        assert {f"Go to {place.title}" for place in PLACES} <= set(commands)
+        plot = app.screen.query_one(Plot)
+        result = commands["Switch the y axis between linear and logarithmic"].callback()
+        assert isawaitable(result) and await result and plot.view.log
+
+
+async def test_help_shows_keys_with_one_meaning_in_one_row(tmp_path: Path) -> None:
+    app = application(workspace=Workspace(tmp_path))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("4")
+        await at(pilot, "monitor")
+        await pilot.press("question_mark")
+        await until_seen(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.pause()
+        text = screen_text(app)
+        assert (
+            text.count("Read values with the crosshair") == 1 and "1 to 8" in text and "tab shift+tab" in text
+        )
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)

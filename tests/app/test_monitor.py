@@ -22,12 +22,15 @@ from waiting import LIMIT, until_seen
 from backends.files import write_json
 from backends.inference.samples import Sample, append
 from backends.launch.stop_prospect import StopProspect
+from backends.megatron.diagnosis import diagnose
+from backends.megatron.record import Record
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 from tui.screens import monitor_sources
 from tui.screens.choose import Chooser
 from tui.screens.details import Details
 from tui.screens.monitor import MonitorScreen
+from tui.screens.monitor_headline import headline
 from tui.screens.monitor_sources import NOT_SEEN, standings
 from tui.screens.stop import StopScreen, stop_words
 from tui.widgets.attention import AttentionPanel
@@ -144,6 +147,16 @@ async def test_a_log_that_stopped_growing_is_said_to_be_quiet(log: Callable[[str
         await read(pilot)
         assert "QUIET no line for 1 h 30 m" in app.text()
         assert "ETA" not in app.text()
+
+
+def test_a_log_is_not_judged_before_it_was_read_to_its_end():
+    record = Record()
+    times = {"started": None, "ended": None, "written": NOW - 5400, "now": NOW}
+    words = [
+        headline(record, diagnose(record), "log", run_phase=None, caught_up=read, **times).phase  # type: ignore[arg-type]
+        for read in (False, True)
+    ]
+    assert words == ["reading the log", "no training found"]
 
 
 async def test_every_log_can_be_looked_at(logs: Path, tmp_path: Path):

@@ -29,6 +29,15 @@ def test_limits_are_nice_and_hold_the_data():
     assert limits.low <= 2.871 and limits.high >= 10.6
 
 
+@pytest.mark.parametrize("rows", [5, 9, 12, 17, 33])
+@pytest.mark.parametrize(("low", "high"), [(3.05, 6.5), (87, 580), (871, 876.3), (0, 1e-4), (-3, 40)])
+def test_ticks_are_whole_rows_apart_and_the_data_fill_the_plot(low: float, high: float, rows: int):
+    limits = axes.y_limits(low, high, None, rows=rows)
+    apart = limits.step / limits.span * (rows - 1)
+    assert apart == pytest.approx(round(apart)) and len(limits.ticks()) > 1
+    assert limits.low <= low and high <= limits.high and high - low >= 0.4 * limits.span
+
+
 def test_limits_stay_while_the_data_fit():
     before = axes.y_limits(2.9, 10.6, None)
     assert axes.y_limits(2.5, 10.4, before) is before

@@ -64,9 +64,10 @@ def y_limits(
         low, high = low - margin, high + margin
     power = math.floor(math.log10((high - low) / most))
     steps = [nice * 10.0 ** (power + more) for more in (0, 1) for nice in NICE[:-1]]
-    fitting = [step for step in steps if max(most / 3, 0.5) <= (high - low) / step <= most]
+    fitting = [step for step in steps if max(most / 3, 0.5) <= (high - low) / step <= max(most, 2)]
     choices = [_in_rows(low, high, step, rows) for step in fitting]
-    return min(choices, key=lambda limits: limits.span)  # where the data fill the most
+    # Two ticks at least; then the limits that the data fill the most.
+    return min(choices, key=lambda limits: (len(limits.ticks()) < 2, limits.span))
 
 
 def _in_rows(low: float, high: float, step: float, rows: int) -> Limits:
