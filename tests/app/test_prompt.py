@@ -72,7 +72,7 @@ async def test_hostile_answers_are_text(server: TextServer, tmp_path: Path) -> N
     assert it.app.failures == []
 
 
-async def test_esc_stops_waiting_and_the_late_answer_is_nobodys(server: TextServer, tmp_path: Path) -> None:
+async def test_esc_stops_waiting_and_a_late_answer_is_ignored(server: TextServer, tmp_path: Path) -> None:
     go = threading.Event()
     answer = continuing(" late")
     server.answer = lambda handler, body: (go.wait(LIMIT), answer(handler, body))[1]
@@ -161,9 +161,7 @@ async def test_parameters_are_checked_and_sent(server: TextServer, tmp_path: Pat
     )
 
 
-async def test_a_history_that_cannot_be_written_is_said_once_and_costs_no_answer(
-    server: TextServer, tmp_path: Path
-) -> None:
+async def test_a_history_that_cannot_be_written_is_reported_once(server: TextServer, tmp_path: Path) -> None:
     (tmp_path / "outputs").write_text("in the way")
     it = Prompting(tmp_path, at(server.url), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
@@ -175,7 +173,7 @@ async def test_a_history_that_cannot_be_written_is_said_once_and_costs_no_answer
     assert it.app.failures == []
 
 
-async def test_nothing_is_sent_where_nobody_answers(tmp_path: Path) -> None:
+async def test_nothing_is_sent_without_a_server(tmp_path: Path) -> None:
     it = Prompting(tmp_path, at(None), TRAINING)
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
         await it.until(pilot, lambda: "loading" in it.line("#server"))
@@ -183,7 +181,7 @@ async def test_nothing_is_sent_where_nobody_answers(tmp_path: Path) -> None:
         assert it.field.text == "x" and it.text == ""
 
 
-def test_who_answers_is_said_in_every_state() -> None:
+def test_the_server_line_in_every_state() -> None:
     def said(*runs: SeenRun, waited: float | None = None, **known: Any) -> str:
         servers = dataclasses.replace(prompt_servers.servers_of(runs, Servers()), **known)
         return "".join(text for text, _ in prompt_servers.words(servers, NEWEST, waited, UNICODE))
@@ -201,7 +199,7 @@ def test_who_answers_is_said_in_every_state() -> None:
     assert "ready   http://gpu1:8000" in said(settings=named)
 
 
-def test_a_server_says_which_checkpoint_answers() -> None:
+def test_the_label_of_a_server_names_its_checkpoint() -> None:
     info = dataclasses.replace(SERVER.info, title="tiny (server)", iteration=200)
     assert label(info) == "iteration 200 of tiny"
     pinned = dataclasses.replace(info, title="tiny (server, iteration 200)")

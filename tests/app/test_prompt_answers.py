@@ -114,7 +114,7 @@ async def test_a_server_named_by_its_address_answers_beside_the_first(
         await it.until(pilot, lambda: other.url in it.line("#server"))
 
 
-async def test_one_of_two_that_fails_costs_not_the_other_s_answer(
+async def test_one_of_two_servers_answers_if_the_other_fails(
     server: TextServer, other: TextServer, tmp_path: Path
 ) -> None:
     other.answer = reply("prompts is empty", 400)
@@ -129,7 +129,7 @@ async def test_one_of_two_that_fails_costs_not_the_other_s_answer(
         assert it.field.text == "This"
 
 
-async def test_a_checkpoint_may_be_served_to_answer_beside_the_first(
+async def test_a_checkpoint_can_be_served_to_answer_beside_the_first(
     server: TextServer, tmp_path: Path
 ) -> None:
     save = tmp_path / "ck"
@@ -279,7 +279,7 @@ def test_the_table_of_tokens_shows_what_else_was_likely() -> None:
     assert "returned no log-probabilities" in token_table([Turn(1.0, "u", Request("x"), "y")])
 
 
-def test_likelihoods_are_sums_and_say_what_they_are() -> None:
+def test_likelihoods_are_added_and_described() -> None:
     one = likelihood(TOKENS, "The cat")
     assert (one.tokens, one.size) == (4, 4) and one.nats == pytest.approx(13.1)
     assert one.perplexity == pytest.approx(26.45, abs=0.01)
@@ -290,7 +290,7 @@ def test_likelihoods_are_sums_and_say_what_they_are() -> None:
     assert verdict([one, one]) == "both find it equally likely" and verdict([one]) == ""
 
 
-def test_of_two_answers_each_says_whose_it_is() -> None:
+def test_each_of_two_answers_names_its_server() -> None:
     turns = [dataclasses.replace(ANSWER, answered_by=name) for name in ("iteration 100", "iteration 200")]
     assert ["iteration 100" in text.plain for text in side_by_side(turns, UNICODE)] == [True, False]
 
@@ -314,7 +314,7 @@ async def test_all_prompts_of_a_file_are_asked_one_after_the_other(
     assert [body["prompts"] for body in server.asked] == [["one"], ["two"]]
 
 
-async def test_answers_become_markdown_and_nothing_is_written_over(tmp_path: Path) -> None:
+async def test_answers_are_exported_as_markdown_without_overwriting(tmp_path: Path) -> None:
     it = Prompting(tmp_path)
     history.append(it.file, [ANSWER])
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:
@@ -332,7 +332,7 @@ async def test_answers_become_markdown_and_nothing_is_written_over(tmp_path: Pat
 # Keys and parameters.
 
 
-async def test_enter_sends_where_the_settings_say_so(server: TextServer, tmp_path: Path) -> None:
+async def test_enter_sends_if_the_settings_say_so(server: TextServer, tmp_path: Path) -> None:
     (tmp_path / "mdk.toml").write_text("[prompt]\nenter_sends = true\n")
     it = Prompting(tmp_path, at(server.url))
     async with it.app.run_test(size=(80, 24), notifications=True) as pilot:

@@ -1,4 +1,4 @@
-"""A real MLflow server for tests, to be killed and started again at the same address over the same database."""
+"""A real MLflow server for tests, which can be killed and restarted with the same address and database."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MlflowServer:
             return False
 
     def kill(self) -> None:
-        """At once, whatever it is doing, its workers included."""
+        """Kill it and its workers."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -55,7 +55,7 @@ class MlflowServer:
             self._process = None
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """What its database holds, read beside it."""
+        """Rows of its database."""
         connection = sqlite3.connect(f"file:{self.folder}/server.db?mode=ro", uri=True, timeout=120.0)
         with contextlib.closing(connection):
             return list(connection.execute(query))

@@ -1,4 +1,4 @@
-"""The client of the text server, against a real one that answers in every way that core_r0.8.0 and the network know."""
+"""The client of Megatron-LM's text server, with a server that answers in every way that core_r0.8.0 and networks can."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(server: TextServer, answer: Any, wait: float = 20.0) -> UserError:
     return caught.value
 
 
-def test_a_completion_is_told_from_its_prompt(server: TextServer) -> None:
+def test_a_completion_is_separated_from_its_prompt(server: TextServer) -> None:
     found = complete(MegatronClient(server.url), Request("The quick", logprobs=True))
     assert (found.text, found.continuation) == ("The quick lazy dog.", " lazy dog.")
     assert "".join(token.text for token in found.tokens) == found.text
@@ -45,7 +45,7 @@ def test_a_completion_is_told_from_its_prompt(server: TextServer) -> None:
     assert found.tokens_per_second == pytest.approx(len(" lazy dog.") / found.seconds)
 
 
-def test_the_checkpoint_that_answered_is_known_where_the_server_names_it(server: TextServer) -> None:
+def test_the_demos_server_names_the_checkpoint_that_answered(server: TextServer) -> None:
     assert complete(MegatronClient(server.url), Request("x")).iteration is None
     server.answer = reply({"text": ["xy"], "segments": [["x", "y"]], "logprobs": None, "iteration": 350})
     assert complete(MegatronClient(server.url), Request("x")).iteration == 350
@@ -85,7 +85,7 @@ def test_the_request_has_the_types_that_the_server_insists_on(server: TextServer
         (reply(b"[" * 200_000), "is not a completion"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
+def test_a_refusal_becomes_a_sentence_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
     error = refused(server, answer)
     assert said in error.message and error.remedy
 
@@ -107,12 +107,12 @@ def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: An
         (200, "Overflow when unpacking long long"),  # a seed of 2**70
     ],
 )
-def test_every_refusal_of_core_r080_is_its_own_sentence(server: TextServer, status: int, words: str) -> None:
-    """As its request handling answered on a CPU: most of them with HTTP 200."""
+def test_refusals_of_core_r080_are_quoted(server: TextServer, status: int, words: str) -> None:
+    """As its request handler answers on a CPU, most of them with HTTP 200."""
     assert refused(server, reply(words, status)).message == f"The server refuses: {words}"
 
 
-def test_what_the_server_says_cannot_reach_the_terminal_as_codes(server: TextServer) -> None:
+def test_escape_codes_of_a_server_do_not_reach_the_terminal(server: TextServer) -> None:
     error = refused(server, reply("no \x1b]52;c;aGk=\x07\x1b[2J way"))
     assert "no  way" in error.message and "\x1b" not in error.message
     server.answer = reply(
@@ -123,7 +123,7 @@ def test_what_the_server_says_cannot_reach_the_terminal_as_codes(server: TextSer
     assert [(token.text, token.logprob) for token in found.tokens] == [("x", None), ("", -1.0), ("7", None)]
 
 
-def test_an_answer_that_breaks_off_is_no_answer(server: TextServer) -> None:
+def test_an_answer_that_breaks_off_is_an_error(server: TextServer) -> None:
     def half(handler: BaseHTTPRequestHandler, _body: Any) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
@@ -140,14 +140,14 @@ def test_a_server_that_dies_before_it_answers(server: TextServer) -> None:
     assert "broke off" in refused(server, die).message
 
 
-def test_a_slow_server_is_waited_for_only_so_long(server: TextServer) -> None:
+def test_waiting_for_a_slow_server_is_limited(server: TextServer) -> None:
     never = threading.Event()
     error = refused(server, lambda _handler, _body: never.wait(LIMIT) and None, wait=0.2)
     never.set()
     assert "no answer within 0.2 s" in error.message and "one request at a time" in error.remedy
 
 
-def test_a_server_that_dribbles_is_cut_off_too(server: TextServer) -> None:
+def test_waiting_for_a_server_that_sends_byte_by_byte_is_limited(server: TextServer) -> None:
     over = threading.Event()
 
     def dribble(handler: BaseHTTPRequestHandler, _body: Any) -> None:
@@ -180,7 +180,7 @@ def test_nobody_listens() -> None:
 @pytest.mark.parametrize(
     "url", ["ftp://x", "http://[::1", "http://", "http://a b\x00", "http://x:99999999", ""]
 )
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_invalid_address_is_an_error(url: str) -> None:
     with pytest.raises(UserError):
         complete(MegatronClient(url), Request("x"))
 
@@ -219,7 +219,7 @@ BYTES = ["\ufffd"] * 6  # the first two letters as GPT-2's tokenizer has them, t
         ("a", "a\x1b[0mbc<|endoftext|>", ["a", "\x1b[0m", "b", "c", "<|endoftext|>"], 1, "bc<|endoftext|>"),
     ],
 )
-def test_where_the_prompt_ends_whatever_the_tokenizer(
+def test_the_end_of_the_prompt_is_found_for_each_tokenizer(
     prompt: str, text: str, segments: list[str], of_prompt: int, answer: str
 ) -> None:
     made = len(segments) - of_prompt
@@ -232,7 +232,7 @@ def test_where_the_prompt_ends_whatever_the_tokenizer(
     assert all(piece.logprob == -0.5 for piece in spelled)
 
 
-def test_letters_that_are_cut_in_parts_at_both_sides_of_the_prompts_end() -> None:
+def test_characters_split_into_tokens_on_both_sides_of_the_prompts_end() -> None:
     value = {"text": ["日本日本"], "segments": [[*BYTES, *BYTES]], "logprobs": [[-0.5] * 11]}
     found = read(json.dumps(value).encode(), Request("日本", tokens=6))
     assert (found.of_prompt, found.generated) == (6, 6)
@@ -244,7 +244,7 @@ def test_tokens_beyond_a_stop_text_are_not_shown(server: TextServer) -> None:
     assert "".join(piece.text for piece in pieces(found.tokens[1:], found.continuation)) == " one"
 
 
-def test_a_stop_text_ends_the_answer_and_newlines_are_told_to_the_server(server: TextServer) -> None:
+def test_a_stop_text_ends_the_answer_and_the_server_stops_at_newlines(server: TextServer) -> None:
     server.answer = continuing(" one. two.")
     found = complete(MegatronClient(server.url), Request("x", stop=(". ", "two")))
     assert (found.text, found.continuation, found.cut) == ("x one", " one", True)
@@ -282,7 +282,7 @@ def test_ask_reads_standard_input_whatever_it_holds(server: TextServer, tmp_path
     assert found.exit_code == 0 and server.asked[-1]["prompts"] == ["\ufffd and"]
 
 
-def test_ask_json_is_json_even_of_impossible_tokens(server: TextServer, tmp_path: Path) -> None:
+def test_ask_prints_valid_json_for_infinite_log_probabilities(server: TextServer, tmp_path: Path) -> None:
     server.answer = reply(b'{"text": ["ab"], "segments": [["a", "b"]], "logprobs": null}')
     found = json.loads(ask("a", "--json", "--url", server.url, folder=tmp_path).output)
     assert (found["continuation"], found["logprobs"], found["url"]) == ("b", None, server.url)
@@ -307,7 +307,7 @@ def test_ask_greedy_is_top_k_one(server: TextServer, tmp_path: Path) -> None:
         (["a"], "No text server runs"),
     ],
 )
-def test_ask_says_what_is_wrong(words: list[str], said: str, tmp_path: Path) -> None:
+def test_ask_refuses_wrong_options(words: list[str], said: str, tmp_path: Path) -> None:
     error = ask(*words, folder=tmp_path).exception
     assert isinstance(error, UserError) and said in error.message and error.remedy + error.message
 
@@ -328,7 +328,7 @@ def test_several_prompts_from_a_file_to_several_servers(server: TextServer, tmp_
     )
 
 
-def test_one_prompt_that_fails_costs_none_of_the_others(server: TextServer, tmp_path: Path) -> None:
+def test_the_other_prompts_are_asked_if_one_fails(server: TextServer, tmp_path: Path) -> None:
     good = server.answer
 
     def sometimes(handler: BaseHTTPRequestHandler, body: Any) -> None:

@@ -96,7 +96,7 @@ def test_a_seed_repeats_an_answer_and_another_changes_it(server: str) -> None:
     assert ask(server, **fields)["text"] != ask(server, **fields)["text"]
 
 
-def test_scoring_alone_adds_nothing(server: str) -> None:
+def test_scoring_adds_no_tokens(server: str) -> None:
     answer = ask(server, prompts=["the cat"], tokens_to_generate=0, logprobs=True)
     assert answer["text"] == ["the cat"]
     assert len(answer["logprobs"][0]) == len(answer["segments"][0]) - 1
@@ -144,7 +144,7 @@ def test_stops_and_bars_of_newlines(gpt: Gpt) -> None:
     assert generate(wanting, colon, 2, Sampling(top_k=1, prevent_newline_after_colon=True))[1:] != newline
 
 
-def test_sampling_keeps_to_its_cuts() -> None:
+def test_sampling_respects_top_k_and_top_p() -> None:
     rng = np.random.default_rng(0)
     scores = np.log(np.array([0.5, 0.3, 0.15, 0.05]))
 
@@ -226,7 +226,7 @@ def test_the_real_servers_replies_byte_for_byte(server: str, logs: Path) -> None
     assert compact.startswith('{"iteration":8,"logprobs":null,"segments":[["x",') and compact.endswith("\n")
 
 
-def test_what_is_no_request_harms_nothing(server: str) -> None:
+def test_invalid_requests_are_refused(server: str) -> None:
     assert put(server, ["prompts"]).json() == "prompts argument required"
     assert put(server, {"prompts": [3]}).status_code == 500
     assert put(server, {"prompts": [["a"]]}).json() == {"message": "Internal Server Error"}
@@ -279,7 +279,7 @@ def ready(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
     raise AssertionError(f"never ready: {said}")
 
 
-def test_it_says_what_megatrons_server_says_and_ends_on_term(saved: Path) -> None:
+def test_the_server_prints_megatrons_lines_and_ends_on_term(saved: Path) -> None:
     with serve("--load", saved) as process:
         address, said = ready(process)
         assert f" loading checkpoint from {saved} at iteration 8" in said
@@ -299,7 +299,9 @@ def test_it_says_what_megatrons_server_says_and_ends_on_term(saved: Path) -> Non
     assert re.findall(access, out, re.M) == ["200", "400"]
 
 
-def test_it_waits_for_the_first_checkpoint_and_follows_the_newest(saved: Path, tmp_path: Path) -> None:
+def test_the_server_waits_for_the_first_checkpoint_and_follows_the_newest(
+    saved: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "ck"
     with serve("--load", folder, "--wait-for-checkpoint", "--follow-checkpoints") as process:
         assert process.stdout is not None and "Forcing" in process.stdout.readline()
@@ -316,7 +318,7 @@ def test_it_waits_for_the_first_checkpoint_and_follows_the_newest(saved: Path, t
     assert "WARNING: could not load the checkpoint" in out and "still answering from iteration 8" in out
 
 
-def test_term_ends_the_waiting_too(tmp_path: Path) -> None:
+def test_term_ends_the_wait_for_a_checkpoint(tmp_path: Path) -> None:
     with serve("--load", tmp_path, "--wait-for-checkpoint", "60") as process:
         assert process.stdout is not None and process.stdout.readline()
         process.terminate()
@@ -336,7 +338,7 @@ def test_without_a_checkpoint_nothing_is_served(saved: Path, tmp_path: Path) -> 
         ) in error
 
 
-def test_a_port_that_is_taken_is_one_sentence(saved: Path) -> None:
+def test_a_taken_port_is_reported_in_one_sentence(saved: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serve("--load", saved, "--port", str(port)) as process:

@@ -45,7 +45,7 @@ def test_history_is_read_back_in_order_and_survives_damage(tmp_path: Path) -> No
     assert turns[0].answer_tokens == TOKENS[1:]
 
 
-def test_a_turn_of_other_making_is_taken_as_far_as_it_makes_sense(tmp_path: Path) -> None:
+def test_damaged_fields_of_a_turn_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text(
         '{"at": 1, "prompt": "p", "parameters": {"tokens": "many", "top_k": true, "temperature": 2, "stop": [1, "x"]},'
@@ -57,7 +57,7 @@ def test_a_turn_of_other_making_is_taken_as_far_as_it_makes_sense(tmp_path: Path
 
 
 @given(st.binary(max_size=200))
-def test_no_line_whatever_it_holds_is_an_error(
+def test_no_line_of_a_history_raises_an_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
@@ -65,11 +65,11 @@ def test_no_line_whatever_it_holds_is_an_error(
     assert all(isinstance(turn, Turn) for turn in history.read(path))
 
 
-def test_no_history_yet(tmp_path: Path) -> None:
+def test_a_missing_history_is_empty(tmp_path: Path) -> None:
     assert history.read(tmp_path / "none.jsonl") == []
 
 
-def test_answers_to_one_question_belong_together() -> None:
+def test_answers_to_one_question_are_grouped() -> None:
     one, two, three = (
         Turn(1.0, "a", Request("x")),
         Turn(1.0, "b", Request("x")),
@@ -78,7 +78,7 @@ def test_answers_to_one_question_belong_together() -> None:
     assert history.exchanges([one, two, three]) == [(one, two), (three,)]
 
 
-def test_nothing_in_an_answer_counts_as_markdown() -> None:
+def test_nothing_in_an_answer_is_read_as_markdown() -> None:
     text = as_markdown(
         [Turn(1.0, "u", Request("# no\n```"), "````\n*x*", "a `b`", answered_by="iteration 8")]
     )
@@ -102,7 +102,7 @@ def test_nothing_in_an_answer_counts_as_markdown() -> None:
         ({"tokens": ""}, "tokens: '' is not"),
     ],
 )
-def test_parameters_that_no_server_takes(changed: dict[str, str], said: str) -> None:
+def test_parameters_outside_the_limits_are_refused(changed: dict[str, str], said: str) -> None:
     assert request_of(GOOD) == Request("")
     with pytest.raises(UserError) as caught:
         request_of(GOOD | changed)
@@ -126,7 +126,7 @@ def test_stop_texts_are_read_as_they_are_written(texts: list[str]) -> None:
     assert stop_texts(stop_words(tuple(texts))) == tuple(texts)
 
 
-def test_presets_change_the_way_and_nothing_else() -> None:
+def test_presets_leave_tokens_seed_and_stop_texts() -> None:
     request = Request("x", 5, seed=7, stop=("\n",))
     for name in PRESETS:
         changed = with_preset(request, name)
@@ -139,7 +139,7 @@ def test_presets_change_the_way_and_nothing_else() -> None:
 # Prompts from a file.
 
 
-def test_prompts_one_a_line_or_json_lines(tmp_path: Path) -> None:
+def test_a_file_has_one_prompt_a_line_or_json_lines(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_bytes(b"one\n\n \ntwo \xff\n")
     assert read_prompts(tmp_path / "p.txt") == ["one", "two �"]
     (tmp_path / "p.jsonl").write_text('{"prompt": "one\\nline"}\n\n{"text": "two\u2028lines"}\r\n')
@@ -154,7 +154,9 @@ def test_prompts_one_a_line_or_json_lines(tmp_path: Path) -> None:
         ("none", None, "No such file"),
     ],
 )
-def test_files_that_hold_no_prompts(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+def test_files_without_prompts_are_refused(
+    tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError) as caught:

@@ -48,7 +48,7 @@ def refused(server: TextServer, answer: Any, wait: float = 20.0) -> UserError:
     return caught.value
 
 
-def test_pieces_come_and_the_whole_at_last(server: TextServer) -> None:
+def test_an_answer_arrives_in_pieces_and_then_complete(server: TextServer) -> None:
     *pieces, whole = client(server).answer(Request("The", logprobs=True, alternatives=2))
     assert pieces == [" lazy", " lazy dog", " lazy dog"] and isinstance(whole, Completion)
     assert (whole.text, whole.continuation, whole.of_prompt) == ("The lazy dog", " lazy dog", 0)
@@ -65,7 +65,7 @@ def test_the_first_piece_does_not_wait_for_the_last(server: TextServer) -> None:
     assert isinstance(next(answers), Completion)
 
 
-def test_what_is_asked_for(server: TextServer) -> None:
+def test_the_request_for_each_kind_of_server(server: TextServer) -> None:
     request = Request("x", 5, 0.5, top_p=0.25, seed=7, stop=("\n",), logprobs=True, alternatives=3)
     assert body_of(request, Endpoint(PATH)) == {
         "prompt": "x", "max_tokens": 5, "temperature": 0.5, "top_p": 0.25, "seed": 7, "stop": ["\n"],
@@ -80,7 +80,7 @@ def test_what_is_asked_for(server: TextServer) -> None:
     assert chat["messages"] == [{"role": "user", "content": "x"}] and chat["top_logprobs"] == 3
 
 
-def test_a_server_that_does_not_stream_answers_too(server: TextServer) -> None:
+def test_a_server_that_does_not_stream(server: TextServer) -> None:
     server.answer = reply(
         {"choices": [{"text": " all at once", "finish_reason": "stop"}], "usage": {"completion_tokens": 3}}
     )
@@ -141,13 +141,13 @@ def test_the_streams_of_vllm_and_llama_server(server: TextServer, stream: tuple[
     assert server.asked[0]["logprobs"] == 1, "llama-server tells none when asked for 0"
 
 
-def test_a_stop_text_that_the_server_let_through_is_cut(server: TextServer) -> None:
+def test_a_stop_text_that_the_server_ignored_is_cut(server: TextServer) -> None:
     *pieces, whole = client(server).answer(Request("x", stop=("dog",)))
     assert pieces[-1] == " lazy " and isinstance(whole, Completion)
     assert (whole.continuation, whole.cut) == (" lazy ", True)
 
 
-def test_half_an_answer_is_kept_and_said(server: TextServer) -> None:
+def test_half_an_answer_is_kept_and_reported(server: TextServer) -> None:
     for answer in (
         events(piece("half \x1b[2J"), tear=True),
         events(piece("half "), '{"choices": [{"te', tear=True),
@@ -166,8 +166,8 @@ def test_silence_in_the_middle_is_half_an_answer(server: TextServer) -> None:
     assert isinstance(error, HalfAnswerError) and "no answer within 0.3 s" in error.message
 
 
-def test_a_stream_that_ends_before_it_began_is_asked_why(server: TextServer) -> None:
-    """As llama-cpp-python 0.3.36 does for a prompt that is too long: 200, and not one event."""
+def test_an_empty_stream_is_asked_again_for_its_reason(server: TextServer) -> None:
+    """llama-cpp-python 0.3.36 answers a prompt that is too long with HTTP 200 and no event."""
     why = "This model's maximum context length is 256 tokens, however you requested 310 tokens (302 in your prompt; 8 for the completion)."
 
     def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
@@ -179,7 +179,7 @@ def test_a_stream_that_ends_before_it_began_is_asked_why(server: TextServer) -> 
     assert [body["stream"] for body in server.asked] == [True, False]
 
 
-def test_a_stream_that_never_says_anything_is_no_half_answer(server: TextServer) -> None:
+def test_an_empty_stream_is_not_half_an_answer(server: TextServer) -> None:
     assert refused(server, events(tear=True)).message.endswith("the server closed the connection.")
     assert "is not a completion" in refused(server, events()).message
     error = refused(server, events({"error": {"message": "no such thing"}}))
@@ -203,12 +203,12 @@ def test_a_stream_that_never_says_anything_is_no_half_answer(server: TextServer)
         (reply(b"\xff"), "is not a completion"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_said_in_words_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
+def test_a_refusal_becomes_a_sentence_with_a_remedy(server: TextServer, answer: Any, said: str) -> None:
     error = refused(server, answer)
     assert said in error.message and error.remedy
 
 
-def test_a_text_is_scored_by_its_echo(server: TextServer) -> None:
+def test_a_text_is_scored_with_echo(server: TextServer) -> None:
     echoed = {"tokens": ["a", "b", "c", "X"], "token_logprobs": [None, -1.0, -2.0, -9.0]}
     server.answer = reply({"choices": [{"text": "abcX", "logprobs": echoed}]})
     assert [token.logprob for token in client(server).score("abc")] == [None, -1.0, -2.0]
@@ -237,7 +237,7 @@ def test_a_text_is_scored_by_its_echo(server: TextServer) -> None:
 # Which one a URL speaks.
 
 
-def test_megatrons_server_is_told_by_its_route() -> None:
+def test_megatrons_server_is_recognised_by_its_route() -> None:
     with TextServer(continuing("!")) as server:
         for url in (server.url, f"{server.url}/api", server.url.removeprefix("http://")):
             assert isinstance(connect(url), MegatronClient)
@@ -245,7 +245,7 @@ def test_megatrons_server_is_told_by_its_route() -> None:
         assert server.asked[0]["prompts"] == ["x"], "finding out asks the model nothing"
 
 
-def test_core_r080s_server_looks_for_a_file_when_its_route_is_got() -> None:
+def test_core_r080s_server_is_recognised_although_it_answers_get_with_404() -> None:
     with TextServer(continuing("!"), files=True) as server:
         assert isinstance(connect(server.url), MegatronClient)
     with (
@@ -266,7 +266,9 @@ def test_core_r080s_server_looks_for_a_file_when_its_route_is_got() -> None:
         ((PATH,), {"/v1/models": b"{"}, "", PATH),
     ],
 )
-def test_others_are_told_by_their_models_and_routes(routes: Any, pages: Any, named: str, path: str) -> None:
+def test_other_servers_are_recognised_by_their_models_and_routes(
+    routes: Any, pages: Any, named: str, path: str
+) -> None:
     answer = events(*(CHATTING if path == CHAT else WHOLE))
     with TextServer(answer, routes=routes, pages=pages) as server:
         found = connect(server.url + named)
@@ -278,7 +280,7 @@ def test_others_are_told_by_their_models_and_routes(routes: Any, pages: Any, nam
         assert server.asked[0].get("model") == ("tiny" if pages.get("/v1/models") == MODELS else None)
 
 
-def test_a_server_that_is_none() -> None:
+def test_another_kind_of_server_is_refused() -> None:
     with TextServer(continuing("!"), routes=()) as server, pytest.raises(UserError, match="not a known kind"):
         connect(server.url)
 
@@ -305,7 +307,7 @@ def test_a_server_that_refuses_its_list_of_models_is_not_called_unknown(
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n")), max_size=5), st.data())
-def test_events_are_the_same_however_the_bytes_are_cut(texts: list[str], data: Any) -> None:
+def test_events_do_not_depend_on_how_the_bytes_are_cut(texts: list[str], data: Any) -> None:
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     stream = "".join(f": a comment{end}event: x{end}data: {text}{end}{end}" for text in texts).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -313,11 +315,11 @@ def test_events_are_the_same_however_the_bytes_are_cut(texts: list[str], data: A
     assert list(event_data(chunks)) == texts
 
 
-def test_an_event_of_several_lines_and_one_that_is_torn() -> None:
+def test_events_of_several_lines_and_torn_events() -> None:
     assert list(event_data([b"data: a\ndata:b\n\n", b'error: {"x"}\n\ndata: torn\n'])) == ["a\nb", '{"x"}']
 
 
-def test_json_inside_an_event_may_hold_any_letter(server: TextServer) -> None:
+def test_an_event_may_contain_any_character(server: TextServer) -> None:
     def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         events(json.dumps(piece("日本語"), ensure_ascii=False), "[DONE]")(handler, body)
 

@@ -46,7 +46,7 @@ def last(steps: Iterator[Progress]) -> Progress:
     return found
 
 
-def test_every_token_counts_once_and_documents_stay_apart() -> None:
+def test_every_token_counts_once_and_documents_are_separate() -> None:
     scorer = Scorer(-2.0)
     found = last(measure([scorer], ["ab cd", "ef"], 1000))
     assert scorer.asked == ["ab cd", "ef"]
@@ -55,7 +55,7 @@ def test_every_token_counts_once_and_documents_stay_apart() -> None:
     assert (found.documents, found.windows) == (2, 2)
 
 
-def test_a_window_that_one_model_finds_too_long_is_cut_for_all() -> None:
+def test_a_window_too_long_for_one_model_is_cut_for_all() -> None:
     wide, narrow = Scorer(-1.0), Scorer(-3.0, limit=40)
     text = "word " * 30
     found = last(measure([wide, narrow], [text, text], 200))
@@ -66,7 +66,7 @@ def test_a_window_that_one_model_finds_too_long_is_cut_for_all() -> None:
     assert sum(len(piece) > 40 for piece in narrow.asked) <= 3, "what was too long once is not tried again"
 
 
-def test_a_model_that_takes_nothing_is_an_error_and_no_endless_loop() -> None:
+def test_a_model_that_refuses_every_window_is_an_error() -> None:
     scorer = Scorer(-1.0, limit=SMALLEST - 1)
     with pytest.raises(TooLongError):
         last(measure([scorer], ["x" * 400], 200))
@@ -79,13 +79,13 @@ def test_a_first_token_without_a_probability_does_not_count() -> None:
     assert likelihood([Token("あ"), Token("b", -1.0)], "あb") == Likelihood(1.0, 1, 1)
 
 
-def test_nothing_to_measure_is_said() -> None:
+def test_an_empty_text_is_an_error() -> None:
     with pytest.raises(UserError, match="no text"):
         list(measure([Scorer(-1.0)], ["", ""]))
 
 
 @given(st.text(max_size=200), st.integers(1, 50))
-def test_windows_are_the_text_again(text: str, size: int) -> None:
+def test_windows_joined_are_the_text(text: str, size: int) -> None:
     pieces = windows(text, size)
     assert "".join(pieces) == text and all(0 < len(piece) <= size for piece in pieces)
 
@@ -117,7 +117,7 @@ def test_two_servers_in_a_table(tmp_path: Path) -> None:
     assert value["perplexity"] == pytest.approx(math.exp(0.5))
 
 
-def test_a_model_that_takes_less_is_said(tmp_path: Path) -> None:
+def test_a_shorter_window_is_reported(tmp_path: Path) -> None:
     good = continuing("")
 
     def limited(handler: Any, body: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_a_model_that_takes_less_is_said(tmp_path: Path) -> None:
         (["-"], "No text server runs"),
     ],
 )
-def test_what_cannot_be_measured(words: list[str], said: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_measured(words: list[str], said: str, tmp_path: Path) -> None:
     if "--url" in words:
         with TextServer(continuing("")) as server:
             words = [server.url if word == "u" else word for word in words]

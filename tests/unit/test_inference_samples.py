@@ -90,7 +90,7 @@ def sampler(workspace: Workspace, save: Path, gpus: Sequence[GpuReading] = (), *
         (20, 50, 0, False),
     ],
 )
-def test_each_new_checkpoint_or_every_so_many_iterations(
+def test_a_checkpoint_is_due_after_the_interval(
     iteration: int, last: int | None, every: int, wanted: bool
 ) -> None:
     assert due(iteration, last, every) is wanted
@@ -119,7 +119,7 @@ def test_the_newest_checkpoint_is_sampled_until_the_run_is_over(workspace: Works
     assert taken == [4, 8], "another companion goes on where this one ended"
 
 
-def test_the_last_checkpoint_counts_whatever_the_interval(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_last_checkpoint_is_always_sampled(workspace: Workspace, tmp_path: Path) -> None:
     save = tmp_path / "ck"
     save.mkdir()
     (save / TRACKER).write_text("8")
@@ -135,9 +135,7 @@ def test_the_last_checkpoint_counts_whatever_the_interval(workspace: Workspace, 
     assert {sample.iteration for sample in read(folder.path)} == {5, 8}
 
 
-def test_what_found_no_gpu_is_tried_once_more_when_the_run_has_left_its_own(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_a_sample_without_a_gpu_is_tried_again_after_the_run(workspace: Workspace, tmp_path: Path) -> None:
     save = tmp_path / "ck"
     save.mkdir()
     (save / TRACKER).write_text("8")
@@ -156,7 +154,7 @@ def test_what_found_no_gpu_is_tried_once_more_when_the_run_has_left_its_own(
 # Where there is no room.
 
 
-def test_no_free_gpu_is_written_down_instead(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_sample_without_room_for_a_server_says_why(workspace: Workspace, tmp_path: Path) -> None:
     from test_inference_serving import STORED, write_checkpoint
 
     write_checkpoint(tmp_path / "ck", 200, STORED, tp=2, pp=2)
@@ -173,9 +171,7 @@ def test_no_free_gpu_is_written_down_instead(workspace: Workspace, tmp_path: Pat
 
 
 @needs_numpy
-def test_the_prompts_are_completed_from_the_checkpoint_that_was_meant(
-    workspace: Workspace, trained: Path
-) -> None:
+def test_the_prompts_are_completed_from_the_right_checkpoint(workspace: Workspace, trained: Path) -> None:
     it = sampler(workspace, trained)
     four, eight = it.sample(4), it.sample(8)
     assert [sample.prompt for sample in four] == ["the cat", "a dog"]
@@ -201,7 +197,7 @@ def test_a_server_that_cannot_load_is_a_sample_with_its_reason(workspace: Worksp
 
 
 @needs_numpy
-def test_a_brief_server_is_gone_afterwards_and_with_its_starter(
+def test_a_brief_server_ends_with_its_context_and_with_its_starter(
     workspace: Workspace, trained: Path, tmp_path: Path
 ) -> None:
     it = sampler(workspace, trained)
@@ -245,7 +241,7 @@ def test_only_one_companion_samples_a_run(workspace: Workspace, tmp_path: Path) 
     assert read(folder.path) == []
 
 
-def test_the_supervisor_starts_it_where_prompts_are_named(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_supervisor_starts_the_sampler_if_prompts_are_set(workspace: Workspace, tmp_path: Path) -> None:
     folder, plan = run_of(workspace, tmp_path / "ck")
     state = RunState(phase="finished")
     folder.write_state(state)  # so that the companion leaves at once
@@ -262,7 +258,7 @@ def test_the_supervisor_starts_it_where_prompts_are_named(workspace: Workspace, 
 # Kept and shown.
 
 
-def test_samples_survive_damage_and_are_told_apart_by_prompt(tmp_path: Path) -> None:
+def test_damaged_samples_are_skipped_and_samples_are_grouped_by_prompt(tmp_path: Path) -> None:
     written = [
         Sample(1.0, 4, "a", " x", -1.5),
         Sample(1.0, 4, "b", " y"),

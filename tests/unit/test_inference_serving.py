@@ -107,7 +107,7 @@ def gpu(index: int, used: float, *pids: int) -> GpuReading:
 # Flags.
 
 
-def test_the_model_is_told_by_the_arguments_inside_the_checkpoint() -> None:
+def test_the_models_flags_come_from_the_arguments_in_the_checkpoint() -> None:
     flags = dict(group_arguments(model_flags.of_checkpoint(STORED)))
     assert flags["--num-layers"] == ("8",) and flags["--norm-epsilon"] == ("1e-05",)
     assert flags["--rotary-base"] == ("500000",) and flags["--num-query-groups"] == ("2",)
@@ -122,13 +122,13 @@ def test_the_model_is_told_by_the_arguments_inside_the_checkpoint() -> None:
     assert not absent & flags.keys()
 
 
-def test_positions_that_are_learnt_need_no_rotary_base() -> None:
+def test_learnt_positions_need_no_rotary_base() -> None:
     flags = model_flags.of_checkpoint(STORED | {"position_embedding_type": "learned_absolute"})
     assert "--rotary-base" not in flags
 
 
 @pytest.mark.parametrize("name", MEGATRON_PRESETS)
-def test_of_a_run_s_flags_those_of_the_model_stay(name: str) -> None:
+def test_only_the_models_flags_of_a_run_are_kept(name: str) -> None:
     flags = model_flags.of_run(find(name).arguments)
     for kept in (
         "--num-layers",
@@ -181,7 +181,7 @@ def test_arguments_that_say_nothing_ask_for_the_flags() -> None:
 # Plans.
 
 
-def test_a_server_of_a_checkpoint_that_no_run_of_ours_wrote(workspace: Workspace) -> None:
+def test_a_checkpoint_without_a_run_can_be_served(workspace: Workspace) -> None:
     save = workspace.root / "elsewhere"
     write_checkpoint(save, 200, STORED, tp=2, pp=2)
     plan = serve_plan(workspace, save, port=8028, look=lambda: [gpu(i, 70 if i < 2 else 1) for i in range(6)])
@@ -191,7 +191,7 @@ def test_a_server_of_a_checkpoint_that_no_run_of_ours_wrote(workspace: Workspace
     assert (value_of(plan.arguments, "--port"), value_of(plan.arguments, "--hidden-size")) == ("8028", "512")
 
 
-def test_a_run_s_own_plan_comes_before_what_the_checkpoint_says(workspace: Workspace) -> None:
+def test_the_plan_of_a_run_overrides_the_arguments_in_the_checkpoint(workspace: Workspace) -> None:
     save = workspace.root / "base/2026-11-30/05-00-00"
     write_checkpoint(save, 200, STORED, tp=2, pp=2)
     run = trained(workspace, save)
@@ -206,7 +206,7 @@ def test_a_run_s_own_plan_comes_before_what_the_checkpoint_says(workspace: Works
     assert "iteration 200" in plan.title
 
 
-def test_one_iteration_of_a_folder_may_be_named(workspace: Workspace) -> None:
+def test_one_iteration_of_a_folder_can_be_served(workspace: Workspace) -> None:
     save = workspace.root / "s"
     for iteration in (100, 200):
         write_checkpoint(save, iteration, STORED)
@@ -229,7 +229,7 @@ def test_an_iteration_is_loaded_from_a_folder_whose_tracker_names_it(workspace: 
     assert Path(serve_plan(workspace, save, port=1, look=list).load or "") == save
 
 
-def test_what_is_not_there_or_not_whole_is_not_served(workspace: Workspace) -> None:
+def test_missing_and_incomplete_checkpoints_are_not_served(workspace: Workspace) -> None:
     save = workspace.root / "s"
     write_checkpoint(save, 200, STORED, tp=2)  # named as with PP 1, though it says PP 2
     for iteration, said in ((100, "no checkpoint of iteration 100"), (200, "not complete: 4 of 4 shards")):
@@ -315,7 +315,7 @@ def test_a_source_that_is_not_fixed_is_seen_before_the_start(
     assert [p.field for p in server_problems(tmp_path, ())] == [f for f in found if "rotary" not in f]
 
 
-def test_of_a_source_that_is_not_there_nothing_is_said(tmp_path: Path) -> None:
+def test_a_missing_source_is_not_reported(tmp_path: Path) -> None:
     assert server_problems(tmp_path, ()) == []
 
 
@@ -330,11 +330,11 @@ def test_a_real_log_goes_through_its_stages(logs: Path) -> None:
     assert stage_of("".join(lines[: at + 1])) == (7, "loading iteration 200")
 
 
-def test_words_for_a_log_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_a_missing_log_is_at_the_first_stage(tmp_path: Path) -> None:
     assert loading_words(tmp_path / "output.log") == "starting (0 of 8)"
 
 
-def test_waiting_tells_each_stage_once_and_the_address_at_last(tmp_path: Path) -> None:
+def test_waiting_yields_each_stage_once_and_then_the_address(tmp_path: Path) -> None:
     looks = iter([Readiness(), Readiness(), Readiness("http://127.0.0.1:1")])
     said = until_address(lambda: next(looks), tmp_path / "output.log", sleep=lambda _: None)
     assert list(said) == ["starting (0 of 8)", "http://127.0.0.1:1"]
@@ -369,7 +369,7 @@ def loaded_from(workspace: Workspace) -> str:
     return str(save)
 
 
-def test_a_server_that_loaded_is_ready_and_says_what_answers(workspace: Workspace, loaded_from: str) -> None:
+def test_a_server_that_has_loaded_is_ready(workspace: Workspace, loaded_from: str) -> None:
     folder = start_scripted(workspace, ";".join((LOADS, LISTENS, WAITS)), "serve", loaded_from)
     try:
         *_, address = until_ready(folder, workspace, limit=60)

@@ -1,4 +1,4 @@
-"""A real MLflow server, killed and started again in the middle of a run: every point arrives, and none twice."""
+"""A real MLflow server that is killed and restarted during a run: every point arrives exactly once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lines(first: int, last: int) -> str:
 
 
 def running(tmp_path: Path) -> tuple[RunFolder, Workspace]:
-    """A run whose job and supervisor are this process, so that it runs until it is said to be over."""
+    """A run whose job and supervisor are this process, so that it runs until its state says otherwise."""
     workspace = Workspace(tmp_path)
     folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 9, 0, 0))
     save = str(tmp_path / "checkpoints" / folder.name)
@@ -78,7 +78,7 @@ def state(**changes: object) -> RunState:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server beside other tests takes its time to answer the hand-over."""
+    """On a loaded machine the server answers the hand-over slowly."""
     monkeypatch.setattr("backends.tracking.handover.MOMENT", 120.0)
 
 
@@ -108,7 +108,7 @@ def expected(folder: RunFolder) -> list[tuple[str, int, int, float]]:
     return sorted((p.key, p.step, p.time, p.value) for row in rows for p in row.points)
 
 
-def test_a_server_that_is_killed_in_the_middle_has_every_point_once(tmp_path: Path, server: MlflowServer):
+def test_a_server_killed_in_the_middle_has_every_point_once(tmp_path: Path, server: MlflowServer):
     folder, workspace = running(tmp_path)
     folder.log.write_text(arguments(lr=1, seq_length=64) + lines(1, 500))
     program = sidecar(folder, workspace, server)
@@ -135,8 +135,8 @@ def test_a_server_that_is_killed_in_the_middle_has_every_point_once(tmp_path: Pa
     assert written["complete"] and written["trouble"] is None
 
 
-def test_a_stop_signal_amid_the_wait_is_heard():
-    """A handler would come upon the lock that `wait` holds for a moment, and wait for it for ever."""
+def test_a_stop_signal_during_a_wait_stops_the_companion():
+    """A signal handler would wait for ever for the lock that the interrupted `wait` holds."""
     program = (
         "import os, signal; from backends.tracking.mlflow_sidecar import stop_asked\n"
         "stopped = stop_asked()\n"
@@ -148,9 +148,7 @@ def test_a_stop_signal_amid_the_wait_is_heard():
     )
 
 
-def test_a_patched_trainer_is_given_the_run_that_the_companion_writes_to(
-    tmp_path: Path, server: MlflowServer
-):
+def test_a_patched_trainer_joins_the_run_of_the_companion(tmp_path: Path, server: MlflowServer):
     folder, workspace = running(tmp_path)
     training = workspace.megatron / TRAINING
     training.parent.mkdir(parents=True)
@@ -189,7 +187,7 @@ log_to_mlflow(" iteration 1/ 2 | lm loss: 2.000000E+00 |", 1)
 
 
 def patched(workspace: Workspace) -> str:
-    """What the patch adds for MLflow, put where the launcher looks whether it is there."""
+    """The code that the patch adds for MLflow, written to the file in which the launcher looks for it."""
     added = [line[1:] for line in patch_file().read_text().splitlines() if line.startswith("+")]
     code = "\n".join(
         added[added.index("_MLFLOW_QUEUE = None") : added.index("    thread.join(timeout=30)") + 1]
@@ -201,7 +199,7 @@ def patched(workspace: Workspace) -> str:
 
 
 def train(code: str, handed: Mapping[str, str], folder: Path) -> None:
-    """One line of a patched trainer's log, with what the launcher hands it."""
+    """Run a patched trainer for one line of its log, in the environment from the launcher."""
     done = subprocess.run(
         (sys.executable, "-c", TRAINER), input=code, env={**os.environ, **handed}, cwd=folder,
         capture_output=True, text=True, timeout=300, check=False,
@@ -263,7 +261,7 @@ def test_any_log_is_tracked_from_the_command_line_once(tmp_path: Path, server: M
     assert count == first["sent"] != 0
 
 
-def test_a_text_of_something_else_makes_no_empty_run(tmp_path: Path):
+def test_a_log_of_another_program_is_not_tracked(tmp_path: Path):
     (tmp_path / "shopping.txt").write_text("apples\npears\n")
     error = CliRunner().invoke(cli, ["-w", str(tmp_path), "track", str(tmp_path / "shopping.txt")]).exception
     assert isinstance(error, UserError) and "nothing that Megatron-LM prints" in error.message

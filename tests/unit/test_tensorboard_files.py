@@ -78,7 +78,9 @@ def test_what_tensorboards_own_writer_writes(tmp_path: Path):
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.sampled_from(sorted(KINDS)), st.floats(width=32, allow_nan=False)), max_size=30),
        st.integers(1, 60))  # fmt: skip
-def test_any_pieces_give_the_same_as_decoding_each_record(rows: list[tuple[int, str, float]], size: int):
+def test_reading_in_pieces_gives_the_same_as_decoding_each_record(
+    rows: list[tuple[int, str, float]], size: int
+):
     messages = [KINDS[kind](step, kind, value) for step, kind, value in rows]
     data = file_of(messages)
     reader = EventReader()
@@ -99,7 +101,7 @@ def losses(count: int, first: int = 1) -> list[bytes]:
     return [event(step, 10.0 + step, simple("lm loss", step)) for step in range(first, first + count)]
 
 
-def test_a_record_cut_at_the_end_is_said():
+def test_a_record_cut_at_the_end_is_reported():
     data = file_of(losses(5))
     reader = read(data[:-7])
     assert list(reader.scalars["lm loss"].steps) == [1, 2, 3, 4]
@@ -107,7 +109,7 @@ def test_a_record_cut_at_the_end_is_said():
     assert torn.offset + torn.length == len(data) - 7
 
 
-def test_it_waits_for_the_other_half():
+def test_half_a_record_waits_for_its_other_half():
     data = file_of(losses(5))
     reader = EventReader()
     reader.feed(data[:-7])
@@ -116,7 +118,7 @@ def test_it_waits_for_the_other_half():
     assert list(reader.scalars["lm loss"].steps) == [1, 2, 3, 4, 5]
 
 
-def test_a_record_torn_in_the_middle_costs_itself_alone():
+def test_only_the_record_torn_in_the_middle_is_lost():
     half = record(losses(1, first=3)[0])[:-20]  # a full disk, then room again
     data = file_of(losses(2)) + half + b"".join(map(record, losses(10, first=4)))
     reader = read(data)
@@ -124,7 +126,7 @@ def test_a_record_torn_in_the_middle_costs_itself_alone():
     assert reader.torn == [Torn(len(file_of(losses(2))), len(half))]
 
 
-def test_rubbish_between_records_is_passed_over():
+def test_garbage_between_records_is_skipped():
     rubbish = b"\0" * 50 + b"\xff" * 50
     data = file_of(losses(3)) + rubbish + b"".join(map(record, losses(3, first=4)))
     reader = read(data)
@@ -142,11 +144,8 @@ def test_checksums_are_checked_when_asked():
 
 
 @given(st.binary(max_size=400))
-def test_nothing_is_too_odd(data: bytes):
-    reader = read(data)
-    assert (
-        sum(torn.length for torn in reader.torn) == len(data) or reader.scalars or reader.torn == [] or data
-    )
+def test_no_bytes_raise_an_error(data: bytes):
+    assert sum(torn.length for torn in read(data).torn) == len(data)
     for message in (data, b"\x09" + data):
         try:
             decode_event(message)
@@ -162,7 +161,7 @@ def test_a_damaged_byte_costs_two_records_at_most(place: int, byte: int):
     assert len(found) >= 28
 
 
-def test_numbers_that_are_none():
+def test_nan_and_infinite_numbers():
     reader = read(
         file_of(
             [

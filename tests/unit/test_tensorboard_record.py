@@ -145,7 +145,7 @@ def test_a_folder_is_read_file_by_file_and_followed(tmp_path: Path):
     assert any("not a whole record" in line for line in lines)
 
 
-def test_a_new_file_is_noticed(tmp_path: Path):
+def test_a_new_file_is_followed(tmp_path: Path):
     folder = folder_of(tmp_path)
     follower = EventFollower(folder)
     for update in follower.updates():
@@ -156,7 +156,7 @@ def test_a_new_file_is_noticed(tmp_path: Path):
     assert follower.path.name.endswith("3.0")
 
 
-def test_of_many_runs_the_one_begun_last_is_shown(tmp_path: Path):
+def test_the_newest_of_several_runs_is_shown(tmp_path: Path):
     for name, moment in (("b", 1), ("a", 2)):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"events.out.tfevents.{moment}.node").write_bytes(b"")

@@ -58,7 +58,7 @@ def sent(folder: RunFolder, workspace: Workspace, store: FakeStore, patience: fl
     return send(tracker, lambda: ENDED, Soon(), lambda progress: None, patience=patience)
 
 
-def test_how_far_it_came_is_said_and_what_is_amiss_only_when_something_is(tmp_path: Path) -> None:
+def test_status_tells_how_much_mlflow_has_and_reports_problems(tmp_path: Path) -> None:
     folder, workspace = run_of(tmp_path, iterations(1, 3))
     assert read_standing(folder) is None and lag_of(None, over=False) is None
     here = Place("http://mlflow:5000", "tests")
@@ -87,7 +87,7 @@ def test_how_far_it_came_is_said_and_what_is_amiss_only_when_something_is(tmp_pa
     assert done.words() == "has everything (http://mlflow:5000)" and lag_of(done, over=True) is None
 
 
-def test_a_tracking_file_that_others_wrote_is_taken_as_far_as_it_makes_sense(tmp_path: Path) -> None:
+def test_damaged_fields_of_a_tracking_file_are_ignored(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path)
     write_json(folder.tracking, {"address": "x", "run_id": 5, "sent": "many", "waiting": None, "trouble": []})
     assert read_standing(folder) == Standing("x", None, 0, 0, False, None)
@@ -135,7 +135,7 @@ def test_evaluations_and_memory_are_points():
     assert points["memory/rank 3/max allocated MiB"].value == 200.0
 
 
-def test_without_time_stamps_the_clock_runs_by_what_each_iteration_took():
+def test_without_time_stamps_times_follow_from_iteration_times():
     bare = "".join(line.partition("]")[2] for line in iterations(1, 3).splitlines(keepends=True))
     assert [p.time for p in points_of(bare, "lm loss")] == [1000, 2000, 3000]
 
@@ -160,7 +160,7 @@ def test_pieces_of_a_log_give_the_same_points():
         ("x" * 999, "x" * 250),
     ],
 )
-def test_names_are_those_that_mlflow_takes(name: str, wanted: str):
+def test_names_are_changed_to_what_mlflow_allows(name: str, wanted: str):
     assert allowed_name(name) == wanted
 
 
@@ -183,7 +183,7 @@ def test_readings_are_thinned_and_named_as_mlflow_shows_them():
 # Sending.
 
 
-def test_all_of_a_run_arrives(tmp_path: Path):
+def test_a_whole_run_arrives(tmp_path: Path):
     log = arguments(lr=0.0001, seq_length=2048, blob="x" * 600) + iterations(1, 500) + VALIDATION
     folder, workspace = run_of(tmp_path, log, snapshot(1000.0))
     store = FakeStore()
@@ -200,7 +200,7 @@ def test_all_of_a_run_arrives(tmp_path: Path):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("patience", "share"), [(0.0, 0.05), (1e9, 0.4)])
-def test_whatever_fails_nothing_is_lost_and_nothing_doubled(
+def test_no_point_is_lost_or_sent_twice_when_calls_fail(
     tmp_path: Path, seed: int, patience: float, share: float
 ):
     again = "".join(iteration(n, time=f"2026-11-30 12:{n // 60:02d}:{n % 60:02d}") for n in range(201, 401))
@@ -236,7 +236,7 @@ def test_a_log_that_grows_is_followed_to_its_end(tmp_path: Path):
     assert store.points == points_of(folder.log.read_text())
 
 
-def test_a_store_that_stays_away_is_given_up_only_after_the_end(tmp_path: Path):
+def test_the_sender_gives_up_only_after_the_end_of_the_run(tmp_path: Path):
     folder, workspace = run_of(tmp_path, iterations(1, 5))
     now = iter(range(1000))
     troubles: list[str | None] = []
@@ -253,7 +253,7 @@ def test_a_store_that_stays_away_is_given_up_only_after_the_end(tmp_path: Path):
     assert troubles == ["away"] * 71
 
 
-def test_a_metric_that_is_refused_costs_itself_alone(tmp_path: Path):
+def test_only_the_refused_metric_is_missing(tmp_path: Path):
     folder, workspace = run_of(tmp_path, iterations(1, 5))
     store = FakeStore(refuses="grad norm")
     assert sent(folder, workspace, store)
@@ -261,7 +261,7 @@ def test_a_metric_that_is_refused_costs_itself_alone(tmp_path: Path):
     assert store.tags["mdk.refused"] == "grad norm"
 
 
-def test_tracking_json_tells_how_far_it_came(tmp_path: Path):
+def test_tracking_json_counts_what_was_sent(tmp_path: Path):
     folder, workspace = run_of(tmp_path, iterations(1, 5))
     server = Place("http://user:secret@server:5000", "Megatron-LM")
     stopped = threading.Event()
@@ -275,7 +275,7 @@ def test_tracking_json_tells_how_far_it_came(tmp_path: Path):
 # Lineage.
 
 
-def test_what_continues_is_the_same_mlflow_run_and_what_branches_off_is_a_child(tmp_path: Path):
+def test_a_resumed_run_is_the_same_mlflow_run_and_a_branch_is_its_child(tmp_path: Path):
     folder, workspace = run_of(tmp_path)
     first = subject_of_run(folder, workspace).wanted
     plan = folder.plan()
@@ -295,7 +295,7 @@ def test_what_continues_is_the_same_mlflow_run_and_what_branches_off_is_a_child(
     assert branched.parent_lineage == first.lineage
 
 
-def test_an_argument_that_another_attempt_changes_is_told_in_a_tag(tmp_path: Path):
+def test_an_argument_that_a_later_attempt_changes_becomes_a_tag(tmp_path: Path):
     folder, workspace = run_of(tmp_path, arguments(lr=1) + iterations(1, 3))
     store = FakeStore()
     assert sent(folder, workspace, store)
@@ -307,7 +307,7 @@ def test_an_argument_that_another_attempt_changes_is_told_in_a_tag(tmp_path: Pat
     assert [p.step for p in store.points if p.key == "lm loss"] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_server_has_nothing_to_track(tmp_path: Path):
+def test_a_text_server_is_not_tracked(tmp_path: Path):
     folder, workspace = run_of(tmp_path, kind="serve")
     with pytest.raises(UserError, match="text server"):
         subject_of_run(folder, workspace)
@@ -331,7 +331,7 @@ def test_values_are_cut_as_the_patched_trainer_cuts_them():
 # Where.
 
 
-def test_the_environment_decides_before_the_settings(tmp_path: Path):
+def test_the_environment_overrides_the_settings(tmp_path: Path):
     workspace = Workspace(tmp_path)
     own = tracking_place(MlflowSettings(), workspace, {})
     assert own.uri == f"sqlite:///{tmp_path}/outputs/mlflow.db"
@@ -359,7 +359,7 @@ def test_a_relative_path_begins_at_the_workspace(tmp_path: Path, uri: str, wante
     assert found.uri == wanted.format(root=tmp_path)
 
 
-def test_it_can_be_switched_off():
+def test_tracking_can_be_switched_off():
     assert not is_tracked(MlflowSettings(enabled=False), {})
     assert not is_tracked(MlflowSettings(), {"MDK_MLFLOW": "0"})
 
@@ -396,7 +396,7 @@ def test_a_log_without_a_loss_has_no_picture(tmp_path: Path):
         ("serve", "", {"MDK_MLFLOW": ""}, []),
     ],
 )
-def test_every_run_that_trains_has_a_companion_unless_that_is_switched_off(
+def test_every_training_run_has_a_companion_unless_tracking_is_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, settings: str, environment: dict[str, str], wanted: list[str]
 ):  # fmt: skip
     folder, workspace = run_of(tmp_path, kind=kind)

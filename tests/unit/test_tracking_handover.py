@@ -63,7 +63,7 @@ def good(path: str) -> Any:
     }[path]
 
 
-def test_a_new_experiment_and_a_new_run(tmp_path: Path):
+def test_a_missing_experiment_and_run_are_created(tmp_path: Path):
     plan, folder, workspace = planned(tmp_path)
     transport = Answers(good)
     handed = with_mlflow_run(plan, folder, workspace, SERVER, transport)
@@ -92,7 +92,7 @@ def refused(path: str) -> Any:
         lambda path: {"experiment": None},
     ],
 )
-def test_a_server_that_does_not_answer_costs_nothing_but_the_hand_over(
+def test_a_server_that_does_not_answer_only_prevents_the_hand_over(
     tmp_path: Path, answer: Callable[[str], Any]
 ):
     plan, folder, workspace = planned(tmp_path)
@@ -101,7 +101,7 @@ def test_a_server_that_does_not_answer_costs_nothing_but_the_hand_over(
     assert not folder.tracking.exists()
 
 
-def test_a_server_that_hangs_delays_the_start_by_a_moment(tmp_path: Path):
+def test_a_server_that_hangs_delays_the_start_only_briefly(tmp_path: Path):
     import socket
 
     plan, folder, workspace = planned(tmp_path)
@@ -122,7 +122,7 @@ def test_a_server_that_hangs_delays_the_start_by_a_moment(tmp_path: Path):
         (SERVER, "[mlflow]\nenabled = false\n"),
     ],
 )
-def test_a_patched_trainer_makes_no_run_of_its_own_where_it_can_join_none(
+def test_a_patched_trainer_without_a_run_to_join_leaves_mlflow_alone(
     tmp_path: Path, environment: dict[str, str], settings: str
 ):
     plan, folder, workspace = planned(tmp_path)
@@ -132,13 +132,13 @@ def test_a_patched_trainer_makes_no_run_of_its_own_where_it_can_join_none(
     assert transport.asked == []
 
 
-def test_without_mlflow_here_it_is_left_to_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_mlflow_here_the_trainer_tracks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plan, folder, workspace = planned(tmp_path)
     monkeypatch.setattr(place, "has_mlflow", lambda: False)
     assert with_mlflow_run(plan, folder, workspace, SERVER, Answers(good)) == plan
 
 
-def test_nobody_is_asked_for_a_trainer_without_the_patch(tmp_path: Path):
+def test_no_server_is_asked_for_a_trainer_without_the_patch(tmp_path: Path):
     plan, folder, workspace = planned(tmp_path, patched=False)
     transport = Answers(good)
     assert with_mlflow_run(plan, folder, workspace, SERVER, transport) == plan

@@ -1,4 +1,4 @@
-"""A text server that answers as it is told: for tests of its clients."""
+"""A text server with scripted answers, for tests of its clients."""
 
 from __future__ import annotations
 
