@@ -14,10 +14,10 @@ from backends.errors import UserError
 from backends.inference.megatron_api import MegatronClient
 from backends.inference.readiness import Readiness, until_address
 from backends.launch.commands import commands, problems
-from backends.launch.ports import with_master_port
 from backends.megatron.parser import Parser
 from backends.runs.judgement import not_ready
 from backends.runs.plan import RunPlan
+from backends.runs.ports import with_master_port
 from backends.runs.signs import SignReader, Signs
 from backends.workspace import Workspace
 

@@ -28,7 +28,7 @@ from backends.launch.placement import Placement
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 from backends.settings import SampleSettings, read_settings
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace

@@ -10,7 +10,6 @@ from backends.errors import UserError
 from backends.inference.free_gpus import gpu_readings, roomiest
 from backends.inference.server_title import server_title
 from backends.launch.placement import Placement, default_launcher, placed
-from backends.launch.ports import with_master_port
 from backends.launch.prospect import Prospect, prospect_of
 from backends.models import model_flags
 from backends.models.arguments import merge_arguments
@@ -22,7 +21,8 @@ from backends.runs.checkpoints import (
     read_tracker,
 )
 from backends.runs.plan import RunPlan, Trainer
-from backends.runs.planning import free_port, writer_of
+from backends.runs.planning import writer_of
+from backends.runs.ports import free_port, with_master_port
 from backends.runs.stored_values import arguments_file
 from backends.runs.torch_archive import stored_arguments
 from backends.telemetry.readings import GpuReading

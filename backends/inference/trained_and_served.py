@@ -12,7 +12,8 @@ from backends.models.arguments import int_of
 from backends.models.presets import TINY
 from backends.runs.folder import RunFolder, dated_name, moment_of
 from backends.runs.plan import RunPlan
-from backends.runs.planning import free_port, new_save_folder, train_plan
+from backends.runs.planning import new_save_folder, train_plan
+from backends.runs.ports import free_port
 from backends.workspace import Workspace, shell_command
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from backends.launch.commands import commands, problems
 from backends.launch.facts import Facts, gather
 from backends.launch.launcher import Command
-from backends.launch.ports import MASTER_PORT, unseen_port, with_master_port
 from backends.launch.resume import resume_problems, start_resumption
 from backends.launch.site_checks import estimate_of
 from backends.launch.start import start
@@ -15,6 +14,7 @@ from backends.models.estimate import Estimate
 from backends.models.problem import Problem
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
+from backends.runs.ports import MASTER_PORT, unseen_port, with_master_port
 from backends.runs.resuming import Resumption
 from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace

@@ -18,10 +18,10 @@ from typing import Any
 from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import commands, problems, write_command
-from backends.launch.ports import with_master_port
 from backends.runs.folder import NAME, RunFolder, claim_dated_folder, create_run_folder, moment_of
 from backends.runs.megatron_commit import applied_patches, git_commit
 from backends.runs.plan import RunPlan
+from backends.runs.ports import promise_server_port, with_master_port
 from backends.runs.processes import MARK
 from backends.runs.resuming import check_idle
 from backends.tracking.handover import with_mlflow_run
@@ -50,6 +50,7 @@ def start(
     folder = create_run_folder(workspace.runs, now or datetime.now())
     try:
         owned = _own_save_folder(with_master_port(plan, workspace, run=folder.path))
+        promise_server_port(owned, folder.path)
         owned = with_mlflow_run(owned, folder, workspace, {**environment, **said_of(owned.environment)})
         write_json(folder.plan_file, _with_versions(owned, workspace).as_json())
         write_command(folder.command, commands(owned, workspace), f"mdk-tui run {folder.name}")

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from backends.errors import UserError
 from backends.launch.image import exec_words
-from backends.launch.ports import MASTER_PORT, is_free
 from backends.nodes import allreduce_program
 from backends.nodes.asking import Question, converse, explain
 from backends.nodes.survey import Nodes
 from backends.nodes.verdicts import NodeVerdict
 from backends.runs.plan import RunPlan
+from backends.runs.ports import MASTER_PORT, is_free
 from backends.setup.mpi_step import root_may_run
 from backends.setup.step import Finding, Site
 from backends.text import clean_line

@@ -13,11 +13,11 @@ from pathlib import Path
 from backends.errors import UserError
 from backends.launch.hostfile import Host, parse
 from backends.launch.hostfile_source import FoundHostfile, find_hostfile, hosts_of
-from backends.launch.ports import WANTED
 from backends.nodes import node_program
 from backends.nodes.asking import Asked, Question, ask, ask_all, explain
 from backends.nodes.node_shell import SCRIPT
 from backends.nodes.verdicts import Expected, NodeVerdict, judge
+from backends.runs.ports import WANTED
 from backends.setup.mpi_step import root_may_run
 from backends.setup.step import Site
 from backends.setup.versions import read_mpi_version

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +19,6 @@ from backends.runs.rebuilt_plan import rebuilt_plan
 from backends.runs.schedule_comparison import OVERRIDE, USE_CHECKPOINT
 from backends.workspace import Workspace
 
-SERVER_PORT = 8028
 # Flags for the load of one checkpoint. With --finetune, for instance, every resume would start at iteration 0 again.
 ONE_LOAD = (OVERRIDE, USE_CHECKPOINT, "--finetune", "--no-load-optim", "--no-load-rng")
 
@@ -97,19 +95,6 @@ def next_plan(
         attempt=0,
         data=_data(arguments),
     )
-
-
-def free_port(wanted: int = SERVER_PORT) -> int:
-    """`wanted` if nothing listens on it at the loopback address, else a port that is free now."""
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise UserError("No port is free on 127.0.0.1.", "Stop some programs that listen.")
 
 
 def writers_of(workspace: Workspace, save: Path) -> Iterator[RunFolder]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from backends.launch.ports import is_free
+from backends.runs.ports import is_free
 from backends.setup.gpu_checks import check_cuda, check_gpu_processes, check_gpus
 from backends.setup.standing import in_parallel, looked_at
 from backends.setup.step import Finding, Site

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.files import read_json, write_json
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 from backends.runs.processes import Process, find_process, is_alive, living_processes, this_machine
 from backends.text import clean_line
 from backends.workspace import Workspace

@@ -324,8 +324,8 @@ def test_a_refusal_has_its_field(workspace: Workspace) -> None:
 def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A disk, a user and a machine that are nobody's own."""
     monkeypatch.setattr("backends.launch.facts.room", lambda folder, programs: 9000 * GIB)
-    monkeypatch.setattr("backends.launch.ports.is_free", lambda port: True)
-    monkeypatch.setattr("backends.launch.ports.PortBook.promised", lambda book: set())
+    monkeypatch.setattr("backends.runs.ports.is_free", lambda port: True)
+    monkeypatch.setattr("backends.runs.ports.PortBook.promised", lambda book: set())
     monkeypatch.setattr("backends.launch.placement.found_files", lambda arguments, folders: tuple(arguments))
     plain = Mpirun(find=lambda name: f"/usr/bin/{name}", cpus=64, root=False)
     monkeypatch.setattr("backends.launch.commands.LAUNCHERS", {"local": Local(), "mpirun": plain})

@@ -25,13 +25,12 @@ from backends.inference.readiness import until_ready
 from backends.inference.request import Request, TooLongError, complete
 from backends.inference.samples import read
 from backends.inference.serving import serve_plan
-from backends.launch.ports import with_master_port
 from backends.launch.server_source import TOKENIZATION
 from backends.launch.start import start_supervisor
 from backends.runs.catalog import describe, run_folders
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import RunFolder, create_run_folder, moment_of
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port, with_master_port
 from backends.runs.watching import SeenRun
 
 START = 240.0  # s for python to come up, compile, load

@@ -30,7 +30,8 @@ from backends.models.presets import TINY
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import checkpoints
 from backends.runs.folder import RunFolder, create_run_folder, moment_of
-from backends.runs.planning import free_port, train_plan
+from backends.runs.planning import train_plan
+from backends.runs.ports import free_port
 from backends.runs.processes import MARK, marked_processes
 from backends.workspace import Workspace
 from tui.cli import cli

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 from scripted_jobs import wait_for
 
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 
 
 class MlflowServer:
@@ -27,6 +27,8 @@ class MlflowServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
         argv = (sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
                 "--backend-store-uri", f"sqlite:///{self.folder}/server.db", "--artifacts-destination", str(self.folder / "files"))  # fmt: skip
         environment = {

@@ -11,13 +11,13 @@ from backends.errors import UserError
 from backends.files import write_json
 from backends.launch.commands import commands
 from backends.launch.editing import check_edited, editable, edited, read_shell
-from backends.launch.ports import PortBook, with_master_port
 from backends.models.arguments import value_of
 from backends.models.presets import TINY
 from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import create_run_folder, moment_of
 from backends.runs.plan import RunPlan
 from backends.runs.planning import continue_plan, train_plan
+from backends.runs.ports import PortBook, with_master_port
 from backends.workspace import Workspace
 
 FLAGS = ("--num-layers", "2", "--train-iters", "10", "--data-path", "/d/x")

@@ -29,7 +29,7 @@ from backends.runs.checkpoints import TRACKER
 from backends.runs.folder import RunFolder, create_run_folder, moment_of
 from backends.runs.judgement import Ending, ending
 from backends.runs.plan import RunPlan
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 from backends.runs.processes import Process
 from backends.runs.signs import Signs
 from backends.runs.state import JobExit, RunState

@@ -1,6 +1,6 @@
 """Training that is killed at random moments, any moment of a save included: no silent restart, nothing saved is lost.
 
-MDK_INTERRUPTIONS says how often (40), MDK_SEED how (a number that is printed); `interruptions.py` prints a table.
+MDK_INTERRUPTIONS says how often (24), MDK_SEED how (a number that is printed); `interruptions.py` prints a table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from interruptions import interrupted
 
 def test_random_interruptions_lose_nothing_and_restart_nothing(tmp_path: Path) -> None:
     count, seed = (
-        int(os.environ.get("MDK_INTERRUPTIONS", "40")),
+        int(os.environ.get("MDK_INTERRUPTIONS", "24")),
         int(os.environ.get("MDK_SEED", secrets.randbelow(10**6))),
     )
     print(f"MDK_SEED={seed}")

@@ -20,11 +20,19 @@ from backends.launch.hostfile_source import FoundHostfile, hosts_of
 from backends.launch.image import INSIDE, bound_folders, find_singularity
 from backends.launch.mpirun import SCRIPTS, Mpirun
 from backends.launch.placement import Placement, default_launcher, found_files, placed
-from backends.launch.ports import PortBook, choose, promised, unseen_port, with_master_port
 from backends.launch.preview import preview_of
 from backends.models.arguments import data_prefixes
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
+from backends.runs.ports import (
+    PortBook,
+    choose,
+    free_port,
+    promise_server_port,
+    promised,
+    unseen_port,
+    with_master_port,
+)
 from backends.runs.state import RunState
 from backends.settings import ImageSettings
 from backends.workspace import Workspace
@@ -292,6 +300,22 @@ def test_simultaneous_starts_never_share_a_port(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         ports = list(pool.map(promise, range(40)))
     assert sorted(ports) == [str(port) for port in range(14535, 14575)]
+
+
+def test_a_server_that_begins_to_listen_later_keeps_its_port(tmp_path: Path) -> None:
+    book = PortBook(tmp_path / "ports")
+    promise_server_port(planned(), tmp_path, book)
+    assert book.promised() == set(), "a training run has no server"
+    folder = create_run_folder(tmp_path / "outputs/runs", datetime(2026, 11, 30))
+    promise_server_port(planned(kind="serve", arguments=("--port", "8028")), folder.path, book)
+
+    def found(wanted: int, free: Callable[[int], bool] = lambda port: True) -> int:
+        return free_port(wanted, book=book, free=free, sample=lambda ports, count: list(ports[:count]))
+
+    assert [found(8028), found(8029), found(0)] == [20000, 8029, 20000]
+    assert found(8029, lambda port: port > 20001) == 20002
+    with pytest.raises(UserError, match="No port is free"):
+        found(8029, lambda port: False)
 
 
 def test_a_hostfile_says_nodes_and_processes(workspace: Workspace) -> None:

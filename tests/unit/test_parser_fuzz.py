@@ -53,7 +53,7 @@ def test_scrambled_logs_never_raise_and_chunks_do_not_matter(parts: list[bytes],
 def test_a_cut_at_any_position_gives_the_same_events() -> None:
     data = b"".join(
         [
-            *(iteration_line(i).encode() for i in range(1, 6)),
+            *(iteration_line(i).encode() for i in range(1, 3)),
             b"50%|\xe2\x96\x88\r\x1b[32m 100%|\r\n",
             b"(min, max) time across ranks (ms):\r\n    evaluate ....: (1.0, 2.0)\r\n",
             iteration_line(6)[:-1].encode() + b"Number of parameters in embedding layers in billions: 0.41\n",
@@ -61,7 +61,7 @@ def test_a_cut_at_any_position_gives_the_same_events() -> None:
         ]
     )
     expected = as_set(parse(data))
-    assert len(expected) == 9
+    assert len(expected) == 6
     for at in range(1, len(data)):
         sizes = iter((at, len(data)))
         assert as_set(parse_in_pieces(data, lambda sizes=sizes: next(sizes))) == expected, at

@@ -26,7 +26,7 @@ def pages(port: int) -> Sequence[str]:
     return (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port))
 
 
-def started(workspace: Workspace, shows: str = "runs", limit: float = 30.0) -> WebServer:
+def started(workspace: Workspace, shows: str = "runs", limit: float = 300.0) -> WebServer:
     return start(workspace, "pages", shows, pages, port=0, environment=os.environ, limit=limit)
 
 
@@ -61,7 +61,7 @@ def test_what_does_not_start_says_why(tmp_path: Path):
         return (sys.executable, "-c", "import sys; sys.exit('no such store')")
 
     with pytest.raises(UserError, match="no such store"):
-        start(Workspace(tmp_path), "pages", "runs", command, port=0, environment=os.environ, limit=30.0)
+        start(Workspace(tmp_path), "pages", "runs", command, port=0, environment=os.environ, limit=300.0)
     assert running(Workspace(tmp_path), "pages") == []
     with pytest.raises(UserError, match="cannot be started"):
         start(Workspace(tmp_path), "pages", "x", lambda port: ("/no/such/program",), port=0, environment={})

@@ -21,7 +21,7 @@ from backends.runs.catalog import RunInfo, describe
 from backends.runs.checkpoints import read_tracker
 from backends.runs.folder import RunFolder
 from backends.runs.plan import RunPlan
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 from backends.text import clean_line
 from backends.workspace import Workspace
 

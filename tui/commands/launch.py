@@ -13,12 +13,12 @@ from backends.errors import UserError
 from backends.launch.editing import editable, edited
 from backends.launch.facts import read_gpus
 from backends.launch.placement import Placement, default_launcher, placed
-from backends.launch.ports import with_master_port
 from backends.launch.preview import preview_of
 from backends.models import presets
 from backends.models.megatron_presets import DEFAULT
 from backends.runs.plan import TRAINERS, RunPlan, Trainer
 from backends.runs.planning import new_save_folder, train_plan
+from backends.runs.ports import with_master_port
 from backends.runs.resuming import loading
 from backends.tracking.place import chosen_environment
 from backends.workspace import Workspace

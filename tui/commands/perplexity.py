@@ -21,7 +21,7 @@ from backends.inference.server_title import label
 from backends.inference.servers import clients, text_servers
 from backends.inference.serving import serve_plan
 from backends.runs.checkpoint_choice import checkpoint_meant
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 from backends.text import clean_line
 from backends.workspace import Workspace
 from tui.commands.options import PATH, json_option

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from backends.errors import UserError
-from backends.launch.ports import MASTER_PORT, with_master_port
 from backends.nodes.allreduce import tried
 from backends.nodes.survey import LIMIT, named_nodes, nodes_of, own_allocation, probe
 from backends.nodes.verdicts import NodeVerdict
 from backends.runs.plan import RunPlan
+from backends.runs.ports import MASTER_PORT, with_master_port
 from backends.setup.step import site_of
 from backends.text import clean_line
 from backends.workspace import Workspace

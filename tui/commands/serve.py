@@ -12,7 +12,7 @@ from backends.inference.serving import serve_plan
 from backends.launch.placement import Placement
 from backends.runs.catalog import describe
 from backends.runs.checkpoint_choice import checkpoint_meant
-from backends.runs.planning import free_port
+from backends.runs.ports import free_port
 from backends.workspace import Workspace
 from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, json_option
 from tui.commands.placement_options import placement_options

@@ -1,4 +1,4 @@
-"""Chooses MASTER_PORT, so that two jobs can share a node."""
+"""Chooses ports: MASTER_PORT, so that two jobs can share a node, and the port on which a server listens."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import fcntl
 import ipaddress
 import os
 import platform
+import random
 import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from backends.errors import UserError
+from backends.models.arguments import int_of
 from backends.models.problem import Problem
 from backends.runs.catalog import run_folders
 from backends.runs.folder import RunFolder
@@ -25,6 +27,8 @@ from backends.runs.plan import RunPlan
 from backends.workspace import Workspace
 
 MASTER_PORT = "MASTER_PORT"
+SERVER_PORT = 8028
+OTHER_SERVER_PORTS = range(20000, 30000)  # below those that Linux gives to outgoing connections
 WANTED = {"train": 14535, "serve": 14536}  # the tutorial's
 TRIES = 200
 NEWEST = 50  # runs whose port is looked up
@@ -159,6 +163,28 @@ def with_master_port(
         if run is not None:
             book.promise(port, run)
     return dataclasses.replace(plan, environment={**plan.environment, MASTER_PORT: str(port)})
+
+
+def free_port(
+    wanted: int = SERVER_PORT,
+    *,
+    book: PortBook = PortBook(),
+    free: Callable[[int], bool] = is_free,
+    sample: Callable[[Sequence[int], int], list[int]] = random.sample,
+) -> int:
+    """`wanted` if nothing listens there and no run was promised it, else another such port (0: any). Raises UserError."""
+    taken = book.promised()
+    for port in (wanted, *sample(OTHER_SERVER_PORTS, TRIES)):
+        if port and str(port) not in taken and free(port):
+            return port
+    raise UserError("No port is free.", "End some programs that listen.")
+
+
+def promise_server_port(plan: RunPlan, run: Path, book: PortBook = PortBook()) -> None:
+    """Promise the port of a server that begins to listen later, perhaps only when there is a checkpoint, to its `run`."""
+    if plan.kind == "serve" and (port := int_of(plan.arguments, "--port")):
+        with book.locked():
+            book.promise(port, run)
 
 
 def choose(wanted: int, taken: Collection[str], free: Callable[[int], bool]) -> int:
