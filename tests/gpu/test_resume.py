@@ -174,7 +174,9 @@ def test_the_arguments_in_the_real_file_are_those_that_the_plan_meant(resumed: R
     assert steps % 32 == 0 and 0 < steps <= ITERATIONS * 32
     assert schedule_changes(stored.scheduler, stored.values, planned) == []
     assert compare(stored, plan) == ()
-    assert [(c.complete, c.tp, c.pp) for c in checkpoints(save_of(resumed))] == [(True, 1, 1)] * 3
+    assert [(c.complete, c.layout.tp, c.layout.pp) for c in checkpoints(save_of(resumed))] == [
+        (True, 1, 1)
+    ] * 3
 
 
 def test_a_branch_from_the_earlier_iteration_leaves_the_original_alone(
