@@ -13,7 +13,7 @@ from backends.errors import UserError
 from backends.resources import resource_folder
 from backends.setup.definition_lint import lint
 from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site, StepFindings
-from backends.setup.versions import read_mpi_version
+from backends.setup.versions import MpiVersion, read_mpi_version
 from backends.ticks import GIB, size_words
 
 UNPACKED = 40 * GIB  # of NVIDIA's PyTorch image, while it is built
@@ -138,11 +138,16 @@ def build_arguments(site: Site) -> list[str]:
 
 def follows_host(site: Site) -> list[str]:
     """`OPENMPI=VERSION` of the host, if it has Open MPI and the definition takes this argument."""
-    mpirun = site.programs.find("mpirun")
-    version = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout) if mpirun else None
+    version = host_mpi(site)
     if version is None or version.numbers is None or "{{ OPENMPI }}" not in _content(definition(site)):
         return []
     return [f"OPENMPI={version}"]
+
+
+def host_mpi(site: Site) -> MpiVersion | None:
+    """The version of the mpirun in PATH; None if there is none, or none that says its version."""
+    mpirun = site.programs.find("mpirun")
+    return read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout) if mpirun else None
 
 
 def leftovers(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from backends.launch.image import container_words
 from backends.programs import Answer
-from backends.setup.image_step import build_action, follows_host, put_in_place
+from backends.setup.image_step import build_action, follows_host, host_mpi, put_in_place
 from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site, StepFindings
 from backends.setup.versions import MpiVersion, mismatch, read_mpi_version
 
@@ -31,44 +31,33 @@ class MpiStep(StepFindings):
             return self.failed(
                 "There is no mpirun in PATH.", "Load the Open MPI module of this site, or install Open MPI 5."
             )
-        host = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout)
+        host = host_mpi(site)
         if host is None:
             return self.failed(f"{mpirun} does not say its version.", "Run `mpirun --version` by hand.")
         if not site.image.is_file():
             return self.pending(f"host {host}   image not built yet", "Build the image first.")
         if site.singularity is None:
             return self.failed(NO_SINGULARITY, INSTALL_SINGULARITY)
-        inside = site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
-        image = read_mpi_version(inside.stdout)
+        answer = asked_inside(site)
+        image = read_mpi_version(answer.stdout)
         if image is None:
-            why = (inside.stderr.strip().splitlines() or ["mpirun said nothing"])[-1]
-            evidence = f"host {host}   image without mpirun: {why}"
-            return self.failed(evidence, rebuild(site, host))
+            why = (answer.stderr.strip().splitlines() or ["mpirun said nothing"])[-1]
+            return self.failed(f"host {host}   image without mpirun: {why}", rebuild(site, host))
         evidence = f"host {host}   image {image}"
-        problem = mismatch(host, image)
-        if problem:
-            return self.failed(f"{evidence}. {problem}", rebuild(site, host))
-        return self._prove(site, mpirun, evidence, host)
-
-    def _prove(self, site: Site, mpirun: str, evidence: str, host: MpiVersion) -> Finding:
-        answer = site.programs.ask(proof_command(site, mpirun), timeout=TIME_LIMIT, env=root_may_run(site))
-        failure = judge_proof(answer)
+        proof = proof_command(site, mpirun)
+        failure = mismatch(host, image) or judge_proof(
+            site.programs.ask(proof, timeout=TIME_LIMIT, env=root_may_run(site))
+        )
         if failure:
             return self.failed(f"{evidence}. {failure}", rebuild(site, host))
-        return self.ok(
-            f"{evidence} · two ranks saw each other", details=(shlex.join(proof_command(site, mpirun)),)
-        )
+        return self.ok(f"{evidence} · two ranks saw each other", details=(shlex.join(proof),))
 
     def actions(self, site: Site) -> Sequence[Action]:
         """Build another image with the host's version, and keep the old one beside it."""
-        image, mpirun = site.image, site.programs.find("mpirun")
-        if mpirun is None or site.singularity is None or not image.is_file():
+        image, host = site.image, host_mpi(site)
+        if host is None or site.singularity is None or not image.is_file() or not follows_host(site):
             return []
-        host = read_mpi_version(site.programs.ask([mpirun, "--version"]).stdout)
-        answer = site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
-        inside = read_mpi_version(answer.stdout)
-        if host is None or host.numbers is None or not follows_host(site):
-            return []
+        inside = read_mpi_version(asked_inside(site).stdout)
         if inside is not None and not mismatch(host, inside):
             return []
         old = image.with_name(f"{image.name}.open-mpi-{inside or 'none'}")
@@ -80,20 +69,15 @@ def contained(site: Site) -> tuple[str, ...]:
     return container_words(site.singularity or "singularity", str(site.image), site.settings.image)
 
 
+def asked_inside(site: Site) -> Answer:
+    """What the image's mpirun says of its version."""
+    return site.programs.ask([*contained(site), "mpirun", "--version"], timeout=TIME_LIMIT)
+
+
 def proof_command(site: Site, mpirun: str) -> list[str]:
     """A job of two ranks inside the image that report whom they see."""
-    return [
-        mpirun,
-        "--np",
-        "2",
-        "--oversubscribe",
-        "--bind-to",
-        "none",
-        *contained(site),
-        "python3",
-        "-c",
-        PROOF,
-    ]
+    options = ("--np", "2", "--oversubscribe", "--bind-to", "none")
+    return [mpirun, *options, *contained(site), "python3", "-c", PROOF]
 
 
 def root_may_run(site: Site) -> dict[str, str]:
