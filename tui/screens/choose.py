@@ -34,15 +34,11 @@ class Chooser(Dialog[str | None]):
     Chooser OptionList, Chooser OptionList:focus { border: none; height: auto; max-height: 16; background: $surface; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "escape", "cancel", "cancel", key_display="esc", id="choose.cancel", tooltip="Change nothing"
-        ),
-        Binding("up", "move(-1)", "up", id="choose.up", tooltip="The one above", show=False, priority=True),
-        Binding(
-            "down", "move(1)", "down", id="choose.down", tooltip="The one below", show=False, priority=True
-        ),
-        Binding("enter", "take", "choose", id="choose.take", tooltip="Take the marked one", priority=True),
-    ]
+        Binding("escape", "dismiss(None)", "cancel", key_display="esc", id="choose.cancel", tooltip="Change nothing"),
+        Binding("up", "move(-1)", "up", id="choose.up", tooltip="Mark the entry above", show=False, priority=True),
+        Binding("down", "move(1)", "down", id="choose.down", tooltip="Mark the entry below", show=False, priority=True),
+        Binding("enter", "take", "choose", id="choose.take", tooltip="Choose the marked entry", priority=True),
+    ]  # fmt: skip
 
     def __init__(self, title: str, choices: Sequence[Choice], current: str = "") -> None:
         super().__init__(title)
@@ -84,6 +80,3 @@ class Chooser(Dialog[str | None]):
         marked = self.query_one(OptionList).highlighted
         if marked is not None:
             self.dismiss(self._shown[marked])
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)

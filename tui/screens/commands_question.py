@@ -26,9 +26,9 @@ class CommandsQuestion(Dialog[bool]):
     CommandsQuestion:ansi #commands { color: ansi_default; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "answer(True)", "do it", id="question.yes", tooltip="Do what is shown"),
+        Binding("enter", "dismiss(True)", "do it", id="question.yes", tooltip="Do what is shown"),
         Binding("y", "copy", "copy", id="question.copy", tooltip="Copy the commands"),
-        Binding("escape,q", "answer(False)", "leave it", key_display="esc", id="question.no", tooltip="Do nothing"),
+        Binding("escape,q", "dismiss(False)", "leave it", key_display="esc", id="question.no", tooltip="Do nothing"),
     ]  # fmt: skip
 
     def __init__(self, title: str, words: str, actions: Sequence[Action] = ()) -> None:
@@ -40,9 +40,6 @@ class CommandsQuestion(Dialog[bool]):
         yield Static(Text(clean(self._words)), markup=False)
         if self._commands:
             yield Static(Text(f"\n{self._commands}"), id="commands", markup=False)
-
-    def action_answer(self, wanted: bool) -> None:
-        self.dismiss(wanted)
 
     def action_copy(self) -> None:
         copy(self.app, self._commands)

@@ -30,10 +30,10 @@ class Confirm(Dialog[bool]):
     Confirm #problems.-forbidden { color: $text-error; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "answer(True)", "start", id="confirm.yes", tooltip="Run this command"),
+        Binding("enter", "dismiss(True)", "start", id="confirm.yes", tooltip="Run this command"),
         Binding("e", "edit", "edit", id="confirm.edit", tooltip="Change the command by hand"),
         Binding("y", "copy", "copy", id="confirm.copy", tooltip="Copy the command"),
-        Binding("escape,q", "answer(False)", "leave it", key_display="esc", id="confirm.no", tooltip="Run nothing"),
+        Binding("escape,q", "dismiss(False)", "leave it", key_display="esc", id="confirm.no", tooltip="Run nothing"),
     ]  # fmt: skip
 
     def __init__(self, prospect: Prospect) -> None:
@@ -59,7 +59,7 @@ class Confirm(Dialog[bool]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "edit":
             return self.prospect.edit is not None
-        return not (action == "answer" and parameters == (True,) and self.forbidden)
+        return not (action == "dismiss" and parameters == (True,) and self.forbidden)
 
     def action_edit(self) -> None:
         """The edited command takes the place of the one that is shown; it is not started yet."""
@@ -75,9 +75,6 @@ class Confirm(Dialog[bool]):
     def _show(self, prospect: Prospect) -> None:
         self.prospect = prospect
         self.refresh(recompose=True)
-
-    def action_answer(self, wanted: bool) -> None:
-        self.dismiss(wanted)
 
     def action_copy(self) -> None:
         copy(self.app, self.prospect.command)

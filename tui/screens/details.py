@@ -21,16 +21,9 @@ class Details(Dialog[None]):
     Details > #box { width: 80%; max-width: 110; max-height: 80%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "escape,enter,q",
-            "close",
-            "close",
-            key_display="esc",
-            id="details.close",
-            tooltip="Back to the monitor",
-        ),
+        Binding("escape,enter,q", "dismiss(None)", "close", key_display="esc", id="details.close", tooltip="Close this window"),
         Binding("y", "copy", "copy", id="details.copy", tooltip="Copy this text"),
-    ]
+    ]  # fmt: skip
 
     def __init__(self, title: str, text: str, worth_copying: str | None = None) -> None:
         super().__init__(title)
@@ -39,9 +32,6 @@ class Details(Dialog[None]):
 
     def content(self) -> Iterable[Widget]:
         yield Static(Text(self._text), markup=False)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
     def action_copy(self) -> None:
         copy(self.app, self._copied)

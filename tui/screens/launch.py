@@ -103,8 +103,8 @@ class LaunchScreen(PlaceScreen):
         self.set_class(not self.workspace.megatron.is_dir(), "-demo")
         self._write("title", "working it out")
         self.query_one("#row-preset").focus()
-        in_background(self, lambda: beginning_of(self.workspace), self._begin, self.mdk.tell_failure)
-        in_background(self, self._all_presets, self._presets_came, self.mdk.tell_failure)
+        self.in_background(lambda: beginning_of(self.workspace), self._begin)
+        self.in_background(self._all_presets, self._presets_came)
         self._ask_gpus()
 
     def _begin(self, beginning: tuple[Choices, list[str], bool]) -> None:
@@ -143,7 +143,7 @@ class LaunchScreen(PlaceScreen):
 
         if time.monotonic() - self._asked >= GPUS_AGE:
             self._asked = time.monotonic()
-            in_background(self, self._read_gpus or read_gpus, self._gpus_came, self.mdk.tell_failure)
+            self.in_background(self._read_gpus or read_gpus, self._gpus_came)
 
     def _gpus_came(self, gpus: tuple[GpuReading, ...] | None) -> None:
         self._gpus = gpus
@@ -170,11 +170,8 @@ class LaunchScreen(PlaceScreen):
         choices, gpus, edited, now = self._choices, self._gpus, self._edited, self._now()
         if choices is None:
             return
-        self._working = in_background(
-            self,
-            lambda: answer_of(choices, self.workspace, gpus, edited, now),
-            self._show,
-            self.mdk.tell_failure,
+        self._working = self.in_background(
+            lambda: answer_of(choices, self.workspace, gpus, edited, now), self._show
         )
 
     def _show(self, answer: Answer) -> None:

@@ -15,7 +15,6 @@ from textual.widgets import TextArea
 from backends.launch.hostfile import Hostfile, parse
 from backends.launch.hostfile_source import FoundHostfile, find_hostfile, save_hostfile, target_of
 from backends.settings import read_settings
-from tui.background import in_background
 from tui.bridge import Bridge
 from tui.glyphs import glyphs
 from tui.screens import nodes_view
@@ -112,7 +111,7 @@ class NodesScreen(PlaceScreen):
     def on_mount(self) -> None:
         self.query_one(Listing).focus()
         self.watch(self._area, "scroll_y", self._show_beside, init=False)
-        in_background(self, self._find, self._take, self.mdk.tell_failure)
+        self.in_background(self._find, self._take)
 
     def on_resize(self) -> None:
         self._show_details()
@@ -146,7 +145,7 @@ class NodesScreen(PlaceScreen):
 
             return frozenset(wanted), resolve(wanted)
 
-        self._looking = in_background(self, look, self._looked_up, self.mdk.tell_failure)
+        self._looking = self.in_background(look, self._looked_up)
 
     def _looked_up(self, answer: tuple[frozenset[str], Mapping[str, str | None]]) -> None:
         self._asked |= answer[0]
@@ -180,9 +179,9 @@ class NodesScreen(PlaceScreen):
 
         def saved(words: str) -> None:
             self.mdk.tell(words)
-            in_background(self, self._find, self._saved, self.mdk.tell_failure)
+            self.in_background(self._find, self._saved)
 
-        in_background(self, save, saved, self.mdk.tell_failure)
+        self.in_background(save, saved)
 
     def _saved(self, found: FoundHostfile | None) -> None:
         self._found, self._written = found, found.text if found else ""

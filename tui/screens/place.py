@@ -1,15 +1,17 @@
-"""What the screens that digits lead to have in common: the first line, the last line, the runs as they change."""
+"""What the screens behind the digit keys have in common: first line, last line, and the runs as they change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
 from backends.workspace import Workspace
+from tui.background import in_background
+from tui.bridge import Bridge
 from tui.widgets.key_line import KeyLine
 from tui.widgets.top_line import TopLine
 
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
     from backends.runs.watching import SeenRun
     from tui.app import MdkApp
 
+Result = TypeVar("Result")
+
 
 class PlaceScreen(Screen[None]):
-    """Subclasses say what is between the lines (`content`) and what to do when the runs changed (`runs_changed`)."""
+    """Subclasses define what is between the two lines (`content`) and what a change of the runs does (`runs_changed`)."""
 
     WHERE: ClassVar[str] = ""
 
@@ -31,6 +35,10 @@ class PlaceScreen(Screen[None]):
     @property
     def mdk(self) -> MdkApp:
         return cast("MdkApp", self.app)
+
+    def in_background(self, work: Callable[[], Result], done: Callable[[Result], None]) -> Bridge[Result]:
+        """`work` in a thread, then `done` with its result in the event loop. A failure is shown in a window."""
+        return in_background(self, work, done, self.mdk.tell_failure)
 
     def content(self) -> Iterable[Widget]:
         raise NotImplementedError

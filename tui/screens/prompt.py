@@ -16,7 +16,6 @@ from backends.inference.parameters import SEEDS, for_several, toggled_greedy, wo
 from backends.inference.request import Request
 from backends.settings import PromptSettings, read_settings
 from backends.text import clean
-from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.question import Question
 from tui.screens.place import PlaceScreen
@@ -71,12 +70,7 @@ class PromptScreen(PlaceScreen):
         self._show_parameters()
         self.set_interval(1.0, self.answerers.tick)
         self.past.read()
-        in_background(
-            self,
-            lambda: read_settings(self.workspace.settings).prompt,
-            self._settings_came,
-            self.mdk.tell_failure,
-        )
+        self.in_background(lambda: read_settings(self.workspace.settings).prompt, self._settings_came)
 
     @property
     def field(self) -> PromptField:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from backends.inference.exchange import base_url
 from backends.settings import PromptSettings
-from tui.background import in_background
 from tui.glyphs import glyphs
 from tui.question import Answerer
 from tui.screens import prompt_servers, run_actions
@@ -65,12 +64,7 @@ class PromptAnswerers:
             self.show()
         if self.servers.loading:
             servers = self.servers
-            in_background(
-                self._screen,
-                lambda: prompt_servers.look_at_logs(servers),
-                self._progress_came,
-                self._screen.mdk.tell_failure,
-            )
+            self._screen.in_background(lambda: prompt_servers.look_at_logs(servers), self._progress_came)
 
     def _progress_came(self, progress: tuple[tuple[str, str], ...]) -> None:
         self.servers = replace(self.servers, progress=progress)
@@ -97,7 +91,7 @@ class PromptAnswerers:
                 Chooser(title, listed, current), lambda key: self._take(key, second=second)
             )
 
-        in_background(screen, lambda: prompt_servers.servable(servers.trained), show, screen.mdk.tell_failure)
+        screen.in_background(lambda: prompt_servers.servable(servers.trained), show)
 
     def _take(self, key: str | None, *, second: bool) -> None:
         if key is None:

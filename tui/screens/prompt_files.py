@@ -32,9 +32,7 @@ class PromptFiles:
         def named(name: str | None) -> None:
             if name:
                 path = self._path(name)
-                in_background(
-                    self._screen, lambda: read_prompts(path), self._came, self._screen.mdk.tell_failure
-                )
+                self._screen.in_background(lambda: read_prompts(path), self._came)
 
         note = 'One prompt a line, or .jsonl with a "prompt" or "text" each. All are asked with the same parameters.'
         self._screen.app.push_screen(OneLine("prompts from a file", note), named)
@@ -70,7 +68,7 @@ class PromptFiles:
                 name = f"{run.parent.name}/{run.name}"
                 screen.app.push_screen(SamplesScreen(name, lambda: read(run), screen.mdk.tell_failure))
 
-        in_background(screen, newest, show, screen.mdk.tell_failure)
+        screen.in_background(newest, show)
 
     def export(self) -> None:
         from tui.screens.one_line import OneLine

@@ -26,9 +26,7 @@ class PromptPast:
         self._recall = Recalling()
 
     def read(self) -> None:
-        in_background(
-            self._screen, lambda: history.read(self._file), self._came, self._screen.mdk.tell_failure
-        )
+        self._screen.in_background(lambda: history.read(self._file), self._came)
 
     def _came(self, turns: list[Turn]) -> None:
         self.turns = turns + self.turns

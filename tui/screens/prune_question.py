@@ -25,8 +25,8 @@ class PruneQuestion(Dialog[bool]):
     PruneQuestion > #box { width: 90; border: round $warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "answer(True)", "remove", id="prune.yes", tooltip="Remove the checkpoints that are named, for good"),
-        Binding("escape,enter,q", "answer(False)", "keep all", key_display="esc", id="prune.no", tooltip="Remove nothing"),
+        Binding("d", "dismiss(True)", "remove", id="prune.yes", tooltip="Remove the checkpoints that are named, for good"),
+        Binding("escape,enter,q", "dismiss(False)", "keep all", key_display="esc", id="prune.no", tooltip="Remove nothing"),
     ]  # fmt: skip
 
     def __init__(self, plan: Pruning, shell: str) -> None:
@@ -37,10 +37,7 @@ class PruneQuestion(Dialog[bool]):
         yield Static(Text(clean(pruning_words(self._plan, self._shell))), markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action == "answer" and parameters == (True,) and not self._plan.remove)
-
-    def action_answer(self, wanted: bool) -> None:
-        self.dismiss(wanted)
+        return not (action == "dismiss" and parameters == (True,) and not self._plan.remove)
 
 
 def pruning_words(plan: Pruning, shell: str) -> str:

@@ -13,7 +13,6 @@ from textual.widget import Widget
 
 from backends.errors import UserError
 from backends.workspace import Workspace, shell_command
-from tui.background import in_background
 from tui.bridge import Bridge
 from tui.glyphs import glyphs
 from tui.screens import resume_view, run_actions
@@ -148,11 +147,8 @@ class ResumeScreen(PlaceScreen):
                 self._comparing.close()
             if found is not None:
                 path, changes = Path(found[1].checkpoint.path), self._changes
-                self._comparing = in_background(
-                    self,
-                    lambda: outlook_of(self.workspace, path, changes),
-                    self._outlook_came,
-                    self.mdk.tell_failure,
+                self._comparing = self.in_background(
+                    lambda: outlook_of(self.workspace, path, changes), self._outlook_came
                 )
         self.query_one(ResumeDetails).update(found, self._outlook, self._changes)
         self.refresh_bindings()
@@ -230,7 +226,7 @@ class ResumeScreen(PlaceScreen):
                 PruneQuestion(plan, shell), lambda wanted: self._prune(plan) if wanted else None
             )
 
-        in_background(self, lambda: pruning_of(self.workspace, save, keep), show, self.mdk.tell_failure)
+        self.in_background(lambda: pruning_of(self.workspace, save, keep), show)
 
     def _prune(self, plan: Pruning) -> None:
         from backends.runs.pruning import prune
@@ -245,7 +241,7 @@ class ResumeScreen(PlaceScreen):
             return prune(plan, stamp, needed(self.workspace, Path(plan.save)))
 
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
-        in_background(self, removed, done, self.mdk.tell_failure)
+        self.in_background(removed, done)
 
 
 def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Comparison:

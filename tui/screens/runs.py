@@ -15,6 +15,7 @@ from tui.run_words import cell, end, loss, progress, style_of, when, widest
 from tui.screens import run_actions
 from tui.screens.run_list import RunListScreen
 from tui.widgets.attention import wrapped
+from tui.widgets.line import Line
 from tui.widgets.listing import Listing, ListRow
 from tui.widgets.panel import Panel, Span
 
@@ -107,7 +108,7 @@ class RunsScreen(RunListScreen):
         self._seen: dict[str, SeenRun] = {}
 
     def content(self) -> Iterable[Widget]:
-        yield Heading(id="heading", ascii_only=self.ascii_only)
+        yield Line(id="heading", ascii_only=self.ascii_only)
         yield Listing(id="list", ascii_only=self.ascii_only, empty="reading the runs of this workspace")
         yield RunDetails(id="details", ascii_only=self.ascii_only)
 
@@ -120,7 +121,7 @@ class RunsScreen(RunListScreen):
         listing = self.query_one(Listing)
         done = widest([progress(seen.info) for seen in runs], len("iteration"), 24)
         listing.empty = "no runs yet: 1 shows what to start"
-        self.query_one(Heading).update(heading(done) if runs else ())
+        self.query_one("#heading", Line).update(*(heading(done) if runs else ()))
         listing.update([row(seen, done, glyphs(self.ascii_only), self._now()) for seen in runs])
         self._describe()
 
@@ -169,18 +170,3 @@ class RunsScreen(RunListScreen):
             run_actions.call_off(self.mdk, seen.info)
         elif seen:
             run_actions.ask_stop(self.mdk, seen.info)
-
-
-class Heading(Panel, can_focus=False):
-    """One row of words over columns."""
-
-    def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
-        super().__init__(id=id, ascii_only=ascii_only)
-        self._spans: Sequence[Span] = ()
-
-    def update(self, spans: Sequence[Span]) -> None:
-        self._spans = spans
-        self.show()
-
-    def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
-        return [self._spans]

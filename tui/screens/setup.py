@@ -128,7 +128,7 @@ class SetupScreen(StepsScreen):
         def answered(wanted: bool | None) -> None:
             if wanted:
                 folder = job_folder(self.workspace, step.name)
-                in_background(self, lambda: cancel_job(folder), cancelled, self.mdk.tell_failure)
+                self.in_background(lambda: cancel_job(folder), cancelled)
 
         words = f"Everything that this step started is ended. {lost}"
         self.app.push_screen(CommandsQuestion(f"Cancel {step.title}?", words), answered)
@@ -162,7 +162,7 @@ class SetupScreen(StepsScreen):
             else:
                 self.mdk.tell("There is nothing to run here.")
 
-        in_background(self, lambda: make(site), made, self.mdk.tell_failure)
+        self.in_background(lambda: make(site), made)
 
     def action_trial(self) -> None:
         step = self.marked
@@ -191,9 +191,7 @@ class SetupScreen(StepsScreen):
             texts = [f"document {number}\n{text}" for number, text in enumerate(found, 1)]
             return clean("\n\n".join(texts)) or "None of the first lines holds a document."
 
-        in_background(
-            self, read, partial(self._show_text, clean_line(corpus.name, 60)), self.mdk.tell_failure
-        )
+        self.in_background(read, partial(self._show_text, clean_line(corpus.name, 60)))
 
     def _show_text(self, title: str, text: str) -> None:
         from tui.screens.details import Details
@@ -216,7 +214,7 @@ class SetupScreen(StepsScreen):
 
         def chosen(found: Changes | None) -> None:
             if found:
-                in_background(self, lambda: write_changes(path, found), written, self.mdk.tell_failure)
+                self.in_background(lambda: write_changes(path, found), written)
 
         self.app.push_screen(SetupOptions(self.marked.name, site.settings, path), chosen)
 

@@ -62,15 +62,11 @@ class StopScreen(Dialog[StopChoice | None]):
     StopScreen > #box { width: 76; border: round $warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "s", "choose('save')", "save and stop", id="stop.save", tooltip="Save a checkpoint, then end"
-        ),
-        Binding("e", "choose('hung')", "end it", id="stop.hung", tooltip="End what hangs, as after a crash"),
-        Binding("n", "choose('now')", "stop now", id="stop.now", tooltip="End at once, without saving"),
-        Binding(
-            "escape,q", "cancel", "let it run", key_display="esc", id="stop.cancel", tooltip="Change nothing"
-        ),
-    ]
+        Binding("s", "dismiss('save')", "save and stop", id="stop.save", tooltip="Save a checkpoint, then end"),
+        Binding("e", "dismiss('hung')", "end it", id="stop.hung", tooltip="End a run that hangs, as after a crash"),
+        Binding("n", "dismiss('now')", "stop now", id="stop.now", tooltip="End now, without saving"),
+        Binding("escape,q", "dismiss(None)", "let it run", key_display="esc", id="stop.cancel", tooltip="Change nothing"),
+    ]  # fmt: skip
 
     def __init__(self, prospect: StopProspect) -> None:
         super().__init__(f"stop {prospect.run}")
@@ -80,15 +76,9 @@ class StopScreen(Dialog[StopChoice | None]):
         yield Static(Text(stop_words(self._prospect)), markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "choose" and parameters == ("save",):
+        if action == "dismiss" and parameters == ("save",):
             prospect = self._prospect
             return prospect.kind == "train" and prospect.withheld is None and prospect.hangs is None
-        if action == "choose" and parameters == ("hung",):
+        if action == "dismiss" and parameters == ("hung",):
             return self._prospect.kind == "train" and self._prospect.hangs is not None
         return True
-
-    def action_choose(self, how: StopChoice) -> None:
-        self.dismiss(how)
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)
