@@ -40,7 +40,7 @@ class CompareScreen(LivePanes):
     PANES = ("curves", "figures", "arguments")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "metric", "metric", id="compare.metric", tooltip="Choose what the curves show"),
+        Binding("m", "metric", "metric", id="compare.metric", tooltip="Choose the metric of the curves"),
         Binding("e", "export", "export", id="compare.export", tooltip="Write CSV, JSON or SVG into the current folder"),
     ]  # fmt: skip
 

@@ -37,7 +37,9 @@ class DoctorScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "verify", "verify", id="doctor.verify", tooltip="Check everything again"),
         Binding("y", "copy", "copy", id="doctor.copy", tooltip="Copy the report"),
-        Binding("escape", "dismiss", "back", key_display="esc", id="doctor.back", tooltip="Back to Set-up"),
+        Binding(
+            "escape", "dismiss", "back", key_display="esc", id="doctor.back", tooltip="Go back to Set-up"
+        ),
     ]
 
     def __init__(

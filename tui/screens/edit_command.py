@@ -23,7 +23,7 @@ class EditCommand(Dialog[str | None]):
     EditCommand #wrong { height: auto; max-height: 4; color: $text-error; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+j", "accept", "use this", id="edit.accept", tooltip="This is what is to run; it is not started yet", priority=True),
+        Binding("ctrl+j", "accept", "use this", id="edit.accept", tooltip="Use this text; nothing starts yet", priority=True),
         Binding("escape", "dismiss(None)", "leave", key_display="esc", id="edit.leave", tooltip="Change nothing", priority=True),
     ]  # fmt: skip
 

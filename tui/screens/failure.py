@@ -29,7 +29,7 @@ class FailureScreen(Screen[None]):
     FailureScreen #words { color: $text-warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,escape", "app.try_again", "open it anew", key_display="enter", id="failure.again", tooltip="The screen that failed, made anew"),
+        Binding("enter,escape", "app.try_again", "open it anew", key_display="enter", id="failure.again", tooltip="Open the screen again"),
         Binding("y", "copy", "copy", id="failure.copy", tooltip="Copy the report"),
     ]  # fmt: skip
 

@@ -48,17 +48,17 @@ class LaunchScreen(PlaceScreen):
     CSS_PATH = "launch.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "launch", "launch", id="launch.start", tooltip="Start what is shown; nothing else does", priority=True),
-        Binding("ctrl+t", "remedy", "take the remedy", id="launch.remedy", tooltip="Write the remedy of the marked row, or of the first problem, into the form", priority=True),
-        Binding("e", "edit", "edit", id="launch.edit", tooltip="Change the command by hand (esc leaves a text field first)"),
-        Binding("u", "undo", "undo edit", id="launch.undo", tooltip="Back from the edited command to the form"),
+        Binding("ctrl+r", "launch", "launch", id="launch.start", tooltip="Start the run that is shown", priority=True),
+        Binding("ctrl+t", "remedy", "take the remedy", id="launch.remedy", tooltip="Apply the remedy of the marked row, or of the first problem", priority=True),
+        Binding("e", "edit", "edit", id="launch.edit", tooltip="Edit the command (esc leaves a text field first)"),
+        Binding("u", "undo", "undo edit", id="launch.undo", tooltip="Discard the edited command and go back to the form"),
         Binding("y", "copy", "copy", id="launch.copy", tooltip="Copy the command"),
-        Binding("ctrl+y", "copy", "copy", show=False, id="launch.copy_too", tooltip="Copy the command, from a text field as well", priority=True),
-        Binding("z", "zoom", "zoom", id="launch.zoom", tooltip="Fill the screen with what is at the right, or go back"),
-        Binding("pageup", "scroll(-1)", "up", show=False, id="launch.up", tooltip="What is at the right, a page up", priority=True),
-        Binding("pagedown", "scroll(1)", "down", show=False, id="launch.down", tooltip="What is at the right, a page down", priority=True),
-        Binding("up", "row(-1)", "row above", show=False, id="launch.above", tooltip="The row above"),
-        Binding("down", "row(1)", "row below", show=False, id="launch.below", tooltip="The row below"),
+        Binding("ctrl+y", "copy", "copy", show=False, id="launch.copy_too", tooltip="Copy the command, also from a text field", priority=True),
+        Binding("z", "zoom", "zoom", id="launch.zoom", tooltip="Show only the preview at the right, or the form again"),
+        Binding("pageup", "scroll(-1)", "up", show=False, id="launch.up", tooltip="Scroll the preview", priority=True),
+        Binding("pagedown", "scroll(1)", "down", show=False, id="launch.down", tooltip="Scroll the preview", priority=True),
+        Binding("up", "row(-1)", "row above", show=False, id="launch.above", tooltip="Go to the row above or below"),
+        Binding("down", "row(1)", "row below", show=False, id="launch.below", tooltip="Go to the row above or below"),
     ]  # fmt: skip
 
     def __init__(

@@ -23,8 +23,22 @@ class Form(VerticalScroll, can_focus=False, inherit_bindings=False):
     """Rows, one below the other. Arrow keys go from row to row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "row above", show=False, id="form.up", tooltip="The row above"),
-        Binding("down", "app.focus_next", "row below", show=False, id="form.down", tooltip="The row below"),
+        Binding(
+            "up",
+            "app.focus_previous",
+            "row above",
+            show=False,
+            id="form.up",
+            tooltip="Go to the row above or below",
+        ),
+        Binding(
+            "down",
+            "app.focus_next",
+            "row below",
+            show=False,
+            id="form.down",
+            tooltip="Go to the row above or below",
+        ),
     ]
 
 
@@ -51,7 +65,7 @@ class EntryField(Input):
     """One line without a frame. Enter goes on to the next row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "app.focus_next", "next", show=False, id="form.next", tooltip="The next row"),
+        Binding("enter", "app.focus_next", "next", show=False, id="form.next", tooltip="Go to the next row"),
     ]
     cursor_blink = False
 
@@ -147,10 +161,22 @@ class OneOf(LineRow):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "left", "step(-1)", "the one before", show=False, id="form.before", tooltip="The choice before"
+            "left",
+            "step(-1)",
+            "the one before",
+            show=False,
+            id="form.before",
+            tooltip="Take the previous or next choice",
         ),
-        Binding("right,space", "step(1)", "the next", show=False, id="form.after", tooltip="The next choice"),
-        Binding("enter", "open", "list", show=False, id="form.list", tooltip="All choices, to pick from"),
+        Binding(
+            "right,space",
+            "step(1)",
+            "the next",
+            show=False,
+            id="form.after",
+            tooltip="Take the previous or next choice",
+        ),
+        Binding("enter", "open", "list", show=False, id="form.list", tooltip="List all choices"),
     ]
 
     def __init__(self, name: str, label: str, *, note: str = "", ascii_only: bool) -> None:
@@ -229,7 +255,7 @@ class LaunchButton(LineRow):
     """Enter here starts what is shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "screen.launch", "launch", id="form.launch", tooltip="Start what is shown"),
+        Binding("enter", "screen.launch", "launch", id="form.launch", tooltip="Start the run that is shown"),
     ]
 
     def line(self) -> Content:

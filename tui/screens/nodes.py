@@ -72,11 +72,11 @@ class NodesScreen(PlaceScreen):
     NodesScreen #details { height: 3fr; margin: 1 1 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "probe", "probe", id="nodes.probe", tooltip="Ask every node what it has, through mpirun"),
-        Binding("a", "all_reduce", "all-reduce", id="nodes.all_reduce", tooltip="Probe, then add numbers up over all GPUs, in the image"),
-        Binding("e", "edit", "edit", id="nodes.edit", tooltip="Into the hostfile; esc leaves it"),
-        Binding("ctrl+s", "save", "write it", id="nodes.save", tooltip="Write the hostfile; what was there is kept beside it", priority=True),
-        Binding("y", "copy", "copy", id="nodes.copy", tooltip="Copy what the marked node said"),
+        Binding("p", "probe", "probe", id="nodes.probe", tooltip="Ask every node through mpirun what it has"),
+        Binding("a", "all_reduce", "all-reduce", id="nodes.all_reduce", tooltip="Probe the nodes, then test all-reduce over all GPUs"),
+        Binding("e", "edit", "edit", id="nodes.edit", tooltip="Edit the hostfile (esc leaves it)"),
+        Binding("ctrl+s", "save", "write it", id="nodes.save", tooltip="Write the hostfile and keep the previous one beside it", priority=True),
+        Binding("y", "copy", "copy", id="nodes.copy", tooltip="Copy the report of the marked node"),
     ]  # fmt: skip
 
     def __init__(self, workspace: Workspace, *, ascii_only: bool = False) -> None:

@@ -22,7 +22,7 @@ class OneLine(Dialog[str | None]):
     OneLine Static { color: $foreground 55%; padding-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "this", id="line.take", tooltip="Take what is written", priority=True),
+        Binding("enter", "take", "this", id="line.take", tooltip="Use this text", priority=True),
         Binding("escape", "dismiss(None)", "leave", key_display="esc", id="line.leave", tooltip="Change nothing"),
     ]  # fmt: skip
 

@@ -41,10 +41,10 @@ class ParametersScreen(Dialog[Request | None]):
     ParametersScreen #wrong { height: 2; padding-top: 1; color: $text-error; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "accept", "use these", id="parameters.accept", tooltip="Use these numbers", priority=True),
-        Binding("ctrl+n", "preset", "preset", id="parameters.preset", tooltip="The next way of answering: greedy, careful, balanced, as trained, wild", priority=True),
-        Binding("up", "app.focus_previous", "field above", show=False, id="parameters.up", tooltip="The field above"),
-        Binding("down", "app.focus_next", "field below", show=False, id="parameters.down", tooltip="The field below"),
+        Binding("enter", "accept", "use these", id="parameters.accept", tooltip="Use these parameters", priority=True),
+        Binding("ctrl+n", "preset", "preset", id="parameters.preset", tooltip="Take the next preset: greedy, careful, balanced, as trained, wild", priority=True),
+        Binding("up", "app.focus_previous", "field above", show=False, id="parameters.up", tooltip="Go to the field above or below"),
+        Binding("down", "app.focus_next", "field below", show=False, id="parameters.down", tooltip="Go to the field above or below"),
         Binding("escape", "dismiss(None)", "leave", key_display="esc", id="parameters.leave", tooltip="Change nothing"),
     ]  # fmt: skip
 

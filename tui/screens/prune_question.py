@@ -25,8 +25,8 @@ class PruneQuestion(Dialog[bool]):
     PruneQuestion > #box { width: 90; border: round $warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "dismiss(True)", "remove", id="prune.yes", tooltip="Remove the checkpoints that are named, for good"),
-        Binding("escape,enter,q", "dismiss(False)", "keep all", key_display="esc", id="prune.no", tooltip="Remove nothing"),
+        Binding("d", "dismiss(True)", "remove", id="prune.yes", tooltip="Remove these checkpoints for good"),
+        Binding("escape,enter,q", "dismiss(False)", "keep all", key_display="esc", id="prune.no", tooltip="Keep all checkpoints"),
     ]  # fmt: skip
 
     def __init__(self, plan: Pruning, shell: str) -> None:

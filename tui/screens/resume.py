@@ -66,11 +66,11 @@ class ResumeScreen(PlaceScreen):
     WHERE = "Resume"
     CSS = "ResumeScreen Listing { margin: 1 1 0 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "go_on", "continue", id="resume.continue", tooltip="Go on from the marked checkpoint; the command is shown first"),
-        Binding("b", "branch", "branch", id="resume.branch", tooltip="Go on from it in a folder of its own; the command is shown first"),
-        Binding("a", "arguments", "arguments…", id="resume.arguments", tooltip="Change Megatron arguments of what goes on, such as --train-iters"),
-        Binding("p", "prune", "prune…", id="resume.prune", tooltip="Remove old checkpoints of this folder; which is shown first"),
-        Binding("x", "everything", "all", id="resume.all", tooltip="All checkpoints, or the newest of each folder"),
+        Binding("enter", "go_on", "continue", id="resume.continue", tooltip="Continue from the marked checkpoint, after showing the command"),
+        Binding("b", "branch", "branch", id="resume.branch", tooltip="Continue from it in a new folder, after showing the command"),
+        Binding("a", "arguments", "arguments…", id="resume.arguments", tooltip="Change Megatron arguments for the resume, such as --train-iters"),
+        Binding("p", "prune", "prune…", id="resume.prune", tooltip="Remove old checkpoints of this folder, after showing which"),
+        Binding("x", "everything", "all", id="resume.all", tooltip="Show all checkpoints, or the newest of each folder"),
         Binding("u", "look", "look again", id="resume.look", tooltip="Read the folders again", show=False),
     ]  # fmt: skip
 

@@ -95,10 +95,10 @@ class RunsScreen(RunListScreen):
     RunsScreen #heading { height: 1; margin: 1 1 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open", id="runs.open", tooltip="The monitor on the marked run"),
-        Binding("r", "resume", "resume", id="runs.resume", tooltip="Continue from its newest checkpoint; the command is shown first"),
-        Binding("v", "serve", "serve", id="runs.serve", tooltip="The text server on its newest checkpoint; the command is shown first"),
-        Binding("S", "stop", "stop…", id="runs.stop", tooltip="End the marked run, what that does is shown first; of one that crashed, call its automatic resume off"),
+        Binding("enter", "open", "open", id="runs.open", tooltip="Open the monitor on the marked run"),
+        Binding("r", "resume", "resume", id="runs.resume", tooltip="Continue from its newest checkpoint, after showing the command"),
+        Binding("v", "serve", "serve", id="runs.serve", tooltip="Serve its newest checkpoint, after showing the command"),
+        Binding("S", "stop", "stop…", id="runs.stop", tooltip="Stop the marked run, after saying what that does; if it crashed, call off its automatic resume"),
     ]  # fmt: skip
 
     def __init__(

@@ -29,9 +29,9 @@ class SamplesScreen(Dialog[None]):
     SamplesScreen > #box { width: 94%; height: 90%; max-height: 90%; padding: 0 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,n", "turn(1)", "next prompt", key_display="→", id="samples.next", tooltip="The next prompt"),
-        Binding("left,p", "turn(-1)", "prompt before", key_display="←", id="samples.before", tooltip="The prompt before"),
-        Binding("escape,q", "dismiss", "close", key_display="esc", id="samples.close", tooltip="Back"),
+        Binding("right,n", "turn(1)", "next prompt", key_display="→", id="samples.next", tooltip="Show another prompt"),
+        Binding("left,p", "turn(-1)", "prompt before", key_display="←", id="samples.before", tooltip="Show another prompt"),
+        Binding("escape,q", "dismiss", "close", key_display="esc", id="samples.close", tooltip="Close this window"),
     ]  # fmt: skip
 
     def __init__(

@@ -36,18 +36,18 @@ ONLY_FOR = {"preview": "data", "check_all": "data", "trial": "patches", "reverse
 class SetupScreen(StepsScreen):
     WHERE = "Set-up"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,r", "run_step", "run", id="setup.run", tooltip="Run the commands that are shown; what is long or large is asked about first"),
-        Binding("e", "edit", "edit", id="setup.edit", tooltip="Change the commands; they are shown again before they run", show=False),
-        Binding("y", "copy", "copy", id="setup.copy", tooltip="Copy the commands, or what was printed", show=False),
-        Binding("v", "verify", "verify", id="setup.verify", tooltip="Look again at all steps"),
-        Binding("ctrl+c", "cancel", "cancel", id="setup.cancel", tooltip="End the step that runs", show=False),
-        Binding("x", "cancel", "cancel", id="setup.cancel", tooltip="End the step that runs, with all it started"),
-        Binding("o", "options", "options", id="setup.options", tooltip="What may be chosen for this step, kept in mdk.toml"),
-        Binding("p", "preview", "preview", id="setup.preview", tooltip="The first documents of the corpus"),
-        Binding("w", "check_all", "check all", id="setup.whole", tooltip="Check every line of the corpus, not a sample"),
+        Binding("enter,r", "run_step", "run", id="setup.run", tooltip="Run the commands that are shown; long or large ones ask first"),
+        Binding("e", "edit", "edit", id="setup.edit", tooltip="Edit the commands", show=False),
+        Binding("y", "copy", "copy", id="setup.copy", tooltip="Copy the commands or the output", show=False),
+        Binding("v", "verify", "verify", id="setup.verify", tooltip="Check all steps again"),
+        Binding("ctrl+c", "cancel", "cancel", id="setup.cancel", tooltip="End the running step and everything it started", show=False),
+        Binding("x", "cancel", "cancel", id="setup.cancel", tooltip="End the running step and everything it started"),
+        Binding("o", "options", "options", id="setup.options", tooltip="Change the settings of this step in mdk.toml"),
+        Binding("p", "preview", "preview", id="setup.preview", tooltip="Show the first documents of the corpus"),
+        Binding("w", "check_all", "check all", id="setup.whole", tooltip="Check every line of the corpus instead of a sample"),
         Binding("n", "trial", "dry run", id="setup.trial", tooltip="Try the patches without changing anything"),
-        Binding("u", "reverse", "undo", id="setup.reverse", tooltip="Take all patches back; asked about first"),
-        Binding("d", "doctor", "doctor", id="setup.doctor", tooltip="The check-up: GPUs, ports, limits, logout …"),
+        Binding("u", "reverse", "undo", id="setup.reverse", tooltip="Take all patches back, after asking"),
+        Binding("d", "doctor", "doctor", id="setup.doctor", tooltip="Check GPUs, ports, limits, logout and more"),
         Binding("z", "zoom", "pane", id="setup.zoom", tooltip="Fill the screen with the focused pane, or go back", show=False),
     ]  # fmt: skip
 
