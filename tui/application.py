@@ -1,4 +1,4 @@
-"""The application in this terminal; what `mdk-tui`, `watch`, `attach` and `demo` open."""
+"""Opens the application in this terminal, for `mdk-tui`, `watch`, `attach`, `compare` and `demo`."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def run_application(
     if words := farewell([seen.info for seen in app.runs or ()], workspace, os.environ, Path.cwd()):
         click.echo(words)
     for step in running_steps(workspace):
-        click.echo(f"the set-up step {step} goes on: mdk-tui -w {shlex.quote(str(workspace.root))} setup")
+        click.echo(f"the set-up step {step} continues: mdk-tui -w {shlex.quote(str(workspace.root))} setup")
 
 
 def running_steps(workspace: Workspace) -> list[str]:
-    """Steps of the set-up that go on without the screen."""
+    """The steps of the set-up that continue without the screen."""
     from backends.setup.job import JobFolder
 
     jobs = [JobFolder(file.parent) for file in sorted(workspace.outputs.glob("setup/*/state.json"))]
@@ -70,20 +70,20 @@ def running_steps(workspace: Workspace) -> list[str]:
 def refuse_without_screen(
     environment: Mapping[str, str], to_terminal: bool, source: Path | int | None
 ) -> None:
-    """Raises UserError where there is no terminal that can be drawn on."""
+    """Raises UserError if the output is not a terminal that can show screens."""
     log = shlex.quote(str(source)) if isinstance(source, Path) else "LOG"
     instead = (
         f"Without one: mdk-tui runs, mdk-tui status, mdk-tui summary {log}, mdk-tui compare A B --json, "
         "mdk-tui demo --headless."
     )
     if not to_terminal:
-        raise UserError("The application needs a terminal, and its output goes elsewhere.", instead)
+        raise UserError("The application needs a terminal, but its output goes elsewhere.", instead)
     if (term := environment.get("TERM") or "dumb") in ("dumb", "unknown"):
         raise UserError(f"This terminal cannot show screens (TERM={term}).", instead)
 
 
 def check_theme(name: str, known: Sequence[str]) -> None:
-    """Raises UserError for a theme that is not there."""
+    """Raises UserError for an unknown theme."""
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1)
@@ -94,7 +94,7 @@ def check_theme(name: str, known: Sequence[str]) -> None:
 def farewell(
     runs: Sequence[RunInfo], workspace: Workspace, environment: Mapping[str, str], here: Path
 ) -> str:
-    """What is said when the screen is gone: nothing that runs has ended."""
+    """What is printed after the application has closed: which runs continue, and how to stop them."""
     alive = [info for info in runs if not info.over]
     if not alive:
         return ""

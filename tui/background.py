@@ -1,4 +1,4 @@
-"""One piece of work in a thread, its result in the event loop: nothing that touches a disk or the network blocks the screen."""
+"""Work in a thread, its result in the event loop, so that no disk and no network blocks the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question to one server or two at once, asked in threads; what they have said so far."""
+"""One question to one server or to two at once, asked in threads, and the answers so far."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scoring(answerer: Answerer, request: Request) -> Iterator[Said]:
 
 
 class Question:
-    """`changed` is called in the event loop of `node` whenever something was said; `waiting` is over when all have ended."""
+    """`changed` is called in the event loop of `node` after each part of an answer. `waiting` ends when all have answered."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Question:
 
     @property
     def answered(self) -> bool:
-        """Whether all have, and none with an error."""
+        """Whether all have answered without an error."""
         return not self._open and not any(turn.error for turn in self.turns)
 
     def close(self) -> None:
-        """Hang up. What came so far stays in `turns`."""
+        """Hang up. `turns` keeps what has come so far."""
         self._open = set()
         for bridge in self._bridges:
             bridge.close()

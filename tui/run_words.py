@@ -24,7 +24,7 @@ def style_of(phase: str) -> str:
 
 
 def progress(info: RunInfo) -> str:
-    """ "1,250 / 5,000", or ""; the first number keeps its width."""
+    """ "1,250 / 5,000", or ""; the first number has a fixed width."""
     if info.iteration is None:
         return ""
     if not info.train_iters:
@@ -49,7 +49,7 @@ def left(seen: SeenRun) -> str:
 
 
 def when(info: RunInfo, today: datetime) -> str:
-    """When it ended, or began while it lives: "09:32" today, "11-28 09:32" before; local time."""
+    """When the run ended, or started if it is running: "09:32" today, "11-28 09:32" before, in local time."""
     stamp = info.ended or info.started
     try:
         moment = datetime.fromisoformat(stamp).astimezone() if stamp else None
@@ -61,7 +61,7 @@ def when(info: RunInfo, today: datetime) -> str:
 
 
 def end(info: RunInfo) -> str:
-    """How it ended, where more is to say than its phase, and what becomes of its automatic resume."""
+    """Why it ended, if that is known, and whether it will be resumed by itself."""
     return " ".join(filter(None, (info.reason or info.note, info.again)))
 
 
@@ -72,5 +72,5 @@ def cell(text: str, width: int, *, right: bool = False) -> str:
 
 
 def widest(texts: Sequence[str], least: int, most: int) -> int:
-    """The cells that a column of `texts` takes, within limits: its width does not jump with every value."""
+    """The width in cells of a column of `texts`, within limits."""
     return min(max([least, *map(cell_len, texts)]), most)

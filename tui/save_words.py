@@ -18,7 +18,7 @@ def written_words(checkpoint: Checkpoint, form: str = "%m-%d %H:%M") -> str:
 
 
 def forecast_words(coming: SaveForecast) -> list[tuple[str, bool]]:
-    """The next save and the room on the disk, each a sentence and whether it warns; nothing of what is not known."""
+    """Sentences on the next save and on the room on the disk, each with whether it is a warning. Unknown facts are left out."""
     words: list[tuple[str, bool]] = []
     if coming.next_iteration is not None:
         when = f" in {duration(coming.seconds_until)}" if coming.seconds_until is not None else ""

@@ -247,7 +247,7 @@ async def test_a_running_step_shows_its_progress_goes_on_elsewhere_and_is_cancel
             await pilot.press("enter")  # runs already: said, nothing started
             await pilot.press("x")
             await pilot.pause()
-            assert isinstance(app.screen, CommandsQuestion) and "starts anew" in words(app)
+            assert isinstance(app.screen, CommandsQuestion) and "starts from the beginning" in words(app)
             await pilot.press("escape")
             assert phase(folder) == "running"
             await pilot.press("x")
@@ -298,7 +298,7 @@ async def test_a_job_that_died_is_interrupted_and_can_be_run_again(tmp_path: Pat
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await looked(pilot)
         await until(pilot, lambda: "Interrupted" in text(app), "the reason")
-        assert "goes on where it ended" in words(app)
+        assert "continues where it ended" in words(app)
         await pilot.press("enter")
         await until(pilot, lambda: phase(folder) == "finished", "the end")
     assert app.failures == []

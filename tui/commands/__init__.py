@@ -1,1 +1,1 @@
-"""The subcommands, one a module, each with its function `command`; `X_options` and `X_text` are what several of them share."""
+"""The commands, one per module, each a click command called `command`. Other modules hold what several of them share."""

@@ -1,4 +1,4 @@
-"""`mdk-tui data PREFIX`: documents, tokens, dtype, and whether the files are whole; of a .jsonl, what it would give."""
+"""`mdk-tui data PREFIX`: prints what a data set holds and whether it is complete; checks a .jsonl."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def command(
 
 
 def _with_data(resources: Resources, prefix: Path) -> Resources:
-    """Raises UserError when there is no whole data set at `prefix`."""
+    """`resources` with the data set at `prefix`. Raises UserError if it is not complete."""
     data = read_indexed_dataset(find_prefix(prefix))
     if data.reason is not None:
         raise UserError(f"{prefix}: {data.reason}", f"See: mdk-tui data {prefix}")

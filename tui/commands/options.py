@@ -19,7 +19,7 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Only print the command."
 CHECK = click.option("--check", is_flag=True, help="Exit 3 when something needs attention.")
 ATTENTION = 3  # exit status with --check
 
-# Behind the `--` they would be passed on, and what was only to be shown would start.
+# After the `--` these would go to Megatron-LM: a run would start that was only to be shown.
 NOT_MEGATRONS = frozenset(
     ("--dry-run", "--json", "--preset", "--trainer", "--launcher", "--gpus", "--hostfile")
 )
@@ -50,7 +50,7 @@ def grouped(name: str, make: Callable[..., Any], *options: Decorator) -> Decorat
 
 
 def _parameters(function: Callable[..., Any]) -> list[click.Parameter]:
-    """What click's decorators have noted at `function` so far."""
+    """The parameters that click's decorators have recorded at `function`."""
     return getattr(function, "__click_params__", [])
 
 

@@ -1,4 +1,4 @@
-"""A resumption as lines of text, and its start: the same for `resume` and for `launch --load`."""
+"""Prints a resumption and starts it, for `resume` and for `launch --load`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tui.commands.run_text import print_dry_run, print_problems, print_started
 
 
 def go_on(resumption: Resumption, workspace: Workspace, *, dry_run: bool, as_json: bool) -> None:
-    """Print where it goes on and what differs; start it, or print the command. Raises UserError where it cannot load."""
+    """Print the checkpoint and the differing arguments, then start the run or print its command. Raises UserError."""
     source = resumption.source
     if source.why:
         click.echo(clean_line(source.why), err=True)

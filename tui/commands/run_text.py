@@ -29,7 +29,7 @@ def print_dry_run(
     more: Mapping[str, Any] | None = None,
     gpus: tuple[GpuReading, ...] | None = None,
 ) -> None:
-    """What would run, word for word, and what speaks against it. `found`: problems looked for already; `more`: keys."""
+    """Print the command word for word, and the problems. `found`: the problems, if they are known; `more`: keys for the JSON."""
     preview = preview_of(plan, workspace, gpus)
     command = preview.command
     against = preview.problems if found is None else found
@@ -54,7 +54,7 @@ def print_problems(found: Sequence[Problem]) -> None:
 def launch(
     plan: RunPlan, workspace: Workspace, *, as_json: bool, gpus: tuple[GpuReading, ...] | None = None
 ) -> RunFolder:
-    """Start `plan` and say so; warnings first. Raises UserError."""
+    """Print the warnings, start `plan` and say so. Raises UserError."""
     preview = preview_of(plan, workspace, gpus)
     if (problem := preview.forbidden) is not None:
         raise UserError(problem.message, problem.remedy)
@@ -65,7 +65,7 @@ def launch(
 
 
 def print_started(info: RunInfo, *, as_json: bool, more: Mapping[str, Any] | None = None) -> None:
-    """`more`: keys that the JSON has beside the run's own."""
+    """`more`: keys for the JSON."""
     if as_json:
         click.echo(json.dumps({**info.as_json(), **(more or {})}))
         return
@@ -96,7 +96,7 @@ def progress(info: RunInfo) -> str:
 
 
 def details(info: RunInfo, *, mlflow: str | None = None) -> str:
-    """One run on several lines; what is not known is left out. `mlflow`: how far it is tracked."""
+    """One run on several lines, without unknown facts. `mlflow`: how far it is tracked."""
     ended = info.ended and (
         f"{info.ended}  status {info.exit_code}" if info.exit_code is not None else info.ended
     )

@@ -1,4 +1,4 @@
-"""One of several, by arrow keys or by typing part of its name."""
+"""Asks for one of several, by arrow keys or by typing part of its name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Chooser(Dialog[str | None]):
         options = self.query_one(OptionList)
         options.clear_options()
         shown = [choice for choice in self._choices if wanted.casefold() in choice.label.casefold()]
-        # Ids must not collide with anything of others' making: names of metrics are any text.
+        # By place and not by option id: the name of a metric may be any text.
         self._shown = [choice.key for choice in shown]
         options.add_options([Option(Text.assemble(c.label, ("  " + c.note, "dim"))) for c in shown])
         if shown:

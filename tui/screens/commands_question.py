@@ -1,4 +1,4 @@
-"""Before something long, large or final: what it means and the commands, word for word."""
+"""Asks before something long, large or final: shows what it means and the commands, word for word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tui.widgets.clipboard import copy
 
 
 class CommandsQuestion(Dialog[bool]):
-    """True when it is to be done. `words` says what it means."""
+    """Returns True to do it. `words` says what it means."""
 
     DEFAULT_CSS = """
     CommandsQuestion > #box { width: 100; border: round $warning; }

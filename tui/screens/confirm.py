@@ -62,7 +62,7 @@ class Confirm(Dialog[bool]):
         return not (action == "dismiss" and parameters == (True,) and self.forbidden)
 
     def action_edit(self) -> None:
-        """The edited command takes the place of the one that is shown; it is not started yet."""
+        """Replace the command that is shown by the edited one. Nothing starts yet."""
         from backends.launch.editing import check_edited
 
         def use(text: str | None) -> None:

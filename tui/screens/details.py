@@ -1,4 +1,4 @@
-"""A text, whole: an alert, an error, a line of the log. It can be scrolled and copied."""
+"""Shows a whole text, such as an alert, an error or a line of the log. It can be scrolled and copied."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tui.widgets.clipboard import copy
 
 
 class Details(Dialog[None]):
-    """`text` as it is, never as markup. `worth_copying`: the part of it that is copied, instead of all."""
+    """`text` is never read as markup. `worth_copying`: the part that is copied instead of all."""
 
     DEFAULT_CSS = """
     Details > #box { width: 80%; max-width: 110; max-height: 80%; }

@@ -15,9 +15,9 @@ from tui.widgets.key_line import KeyLine
 
 
 class Dialog(ModalScreen[ScreenResultType]):
-    """Subclasses say what is in the box: `content`. `title` is plain text.
+    """Subclasses define what is in the box (`content`). `title` is plain text.
 
-    `READS`: there is only text in it, so the box itself has the focus and arrow keys scroll it.
+    `READS`: the box holds only text, so it has the focus itself and arrow keys scroll it.
     """
 
     READS: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The check-up within Set-up: every check with its verdict; all about the marked one below."""
+"""The check-up of Set-up: every check with its verdict, and the details of the marked one below."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = 15  # cells
 
 
 class DoctorScreen(Screen[None]):
-    """`check` yields the findings as they are made; the default asks this machine."""
+    """`check` yields the findings one by one; the default checks this machine."""
 
     CSS = """
     DoctorScreen Listing { height: 2fr; margin: 0 1; }

@@ -1,4 +1,4 @@
-"""A command, several, or a batch script, to be changed by hand before they run."""
+"""Edits a command, several commands or a batch script before they run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.screens.dialog import Dialog
 
 
 class EditCommand(Dialog[str | None]):
-    """Returns the text as it is to run, or None. `check` raises UserError for one that cannot."""
+    """Returns the text to run, or None. `check` raises UserError for a text that cannot run."""
 
     READS = False
     DEFAULT_CSS = """

@@ -1,4 +1,4 @@
-"""What is seen instead of a screen that failed."""
+"""Shown in place of a screen that failed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tui.widgets.key_line import KeyLine
 if TYPE_CHECKING:
     from tui.app import MdkApp
 
-WORDS = """This screen failed. That is a mistake in mdk-tui; your runs are not affected.
+WORDS = """This screen failed. This is a bug in mdk-tui; your runs are not affected.
 
-enter or esc opens the screen anew, y copies the report for whoever mends it.
+enter or esc opens the screen again, y copies the report for a bug report.
 """
 
 
@@ -29,7 +29,7 @@ class FailureScreen(Screen[None]):
     FailureScreen #words { color: $text-warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,escape", "app.try_again", "open it anew", key_display="enter", id="failure.again", tooltip="Open the screen again"),
+        Binding("enter,escape", "app.try_again", "open it again", key_display="enter", id="failure.again", tooltip="Open the screen again"),
         Binding("y", "copy", "copy", id="failure.copy", tooltip="Copy the report"),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Launch: choices at the left; at the right, always in view, what they mean: problems, the estimate, the command.
+"""Launch: the choices at the left; at the right what they mean: problems, estimate and command, always in view.
 
 The choices become a plan in a thread, anew with every key; of several only the newest counts.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from backends.workspace import Workspace
 
 PAUSE = 0.06  # s without a key before the preview is worked out
-EDITED = "The command was edited by hand: the form has no say. u goes back to it.\n"
+EDITED = "The command was edited, so the form is not used. u goes back to the form.\n"
 GPUS_AGE = 30.0  # s after which the GPUs are asked again when the screen is opened
 
 
@@ -85,7 +85,7 @@ class LaunchScreen(PlaceScreen):
         self._soon: Timer | None = None
         self._last_row: Widget | None = None
 
-    # What there is.
+    # The choices.
 
     def content(self) -> Iterable[Widget]:
         with Horizontal():
@@ -101,7 +101,7 @@ class LaunchScreen(PlaceScreen):
 
     def on_mount(self) -> None:
         self.set_class(not self.workspace.megatron.is_dir(), "-demo")
-        self._write("title", "working it out")
+        self._write("title", "working out the command")
         self.query_one("#row-preset").focus()
         self.in_background(lambda: beginning_of(self.workspace), self._begin)
         self.in_background(self._all_presets, self._presets_came)
@@ -149,7 +149,7 @@ class LaunchScreen(PlaceScreen):
         self._gpus = gpus
         self._look()
 
-    # From choices to what they mean.
+    # The preview.
 
     def on_changed(self, event: Changed) -> None:
         event.stop()
@@ -158,7 +158,7 @@ class LaunchScreen(PlaceScreen):
             self._look()
 
     def _look(self) -> None:
-        """Work it out again, after a moment without another change."""
+        """Work the preview out again, after a short time without another change."""
         if self._working is not None:
             self._working.close()
         if self._soon is not None:
@@ -191,7 +191,7 @@ class LaunchScreen(PlaceScreen):
         self.refresh_bindings()
 
     def _write(self, name: str, text: object) -> None:
-        """Only what changed travels."""
+        """Update the text only if it changed, so that nothing is sent to the terminal otherwise."""
         static = self.query_one(f"#{name}", Static)
         if static.content != text:
             static.update(text)  # pyright: ignore[reportArgumentType]
@@ -208,7 +208,7 @@ class LaunchScreen(PlaceScreen):
         return True
 
     def _remedy(self) -> Problem | None:
-        """The problem of the marked row, else the first that has a remedy to take."""
+        """The problem of the marked row, else the first one whose remedy can be applied."""
         from backends.launch.form_fields import field_of
 
         problems = [problem for problem in (self._answer.problems if self._answer else ()) if problem.fix]
@@ -228,9 +228,9 @@ class LaunchScreen(PlaceScreen):
     def action_launch(self) -> None:
         answer = self._answer
         if self._starting:
-            self.mdk.tell("It is being started.")
+            self.mdk.tell("The run is being started.")
         elif answer is None:
-            self.mdk.tell("Still working out what that would run: press it again.", warning=True)
+            self.mdk.tell("The command is still being worked out: press it again.", warning=True)
         elif answer.preview is None or answer.preview.forbidden is not None:
             wrong = answer.problems[0]
             self.mdk.tell(f"{wrong.message} {wrong.remedy}", warning=True)
@@ -279,7 +279,7 @@ class LaunchScreen(PlaceScreen):
         pane.scroll_relative(y=pages * max(1, pane.size.height - 2), animate=False)
 
     def action_row(self, step: int) -> None:
-        """From nowhere, which esc leads to, back to where one was."""
+        """Go to the next row; if esc has left the form, back to the row before that."""
         if self.focused is None and self._last_row is not None:
             self.set_focus(self._last_row)
         elif step > 0:

@@ -1,4 +1,4 @@
-"""What the choices of the launch form come to. Worked out in a thread."""
+"""The preview of the choices in the launch form, worked out in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What choices come to: an preview, or why there is none; and what each acceleration would change."""
+    """A preview of the choices, or why there is none, and what each acceleration would change."""
 
     preview: Preview | None
     refusal: Problem | None
@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Paths in the workspace are named from there: the first line of the screen says where it is."""
+        """Paths in the workspace are relative to it: the first line of the screen shows the workspace."""
         found = (self.refusal,) if self.refusal else self.preview.problems if self.preview else ()
         return tuple(
             replace(problem, message=problem.message.replace(f"{self.root}/", "")) for problem in found
@@ -40,7 +40,7 @@ class Answer:
 
 
 def beginning_of(workspace: Workspace) -> tuple[Choices, list[str], bool]:
-    """The first choices, the launchers, whether there is MLflow. For a thread: what it imports takes a moment."""
+    """The first choices, the launchers, and whether MLflow is installed. Call it in a thread: its imports take time."""
     from backends.launch.choices import Choices
     from backends.launch.commands import LAUNCHERS
     from backends.models.megatron_presets import DEFAULT
@@ -58,7 +58,7 @@ def answer_of(
     edited_text: str | None,
     now: datetime,
 ) -> Answer:
-    """What these choices would run, what it takes, and what speaks against it. Reads the disk: for a thread."""
+    """What these choices would run, what that takes, and its problems. Call it in a thread: it reads the disk."""
     from backends.launch.choices import accelerations_of, effects_of, plan_of
     from backends.launch.editing import edited
     from backends.launch.preview import preview_of

@@ -1,4 +1,4 @@
-"""The rows of the launch form, what they show, and what a change of one does to the choices."""
+"""The launch form: its rows, what they show, and how a changed row changes the choices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NAMES = frozenset(choice.name for choice in ACCELERATIONS)
 
 
 class LaunchForm(Form):
-    """Posts `Changed`; shows what it is told."""
+    """Posts `Changed` when the user changes a row."""
 
     def __init__(self, *, id: str, ascii_only: bool) -> None:
         super().__init__(id=id)
@@ -100,14 +100,14 @@ class LaunchForm(Form):
     def offer(
         self, presets: Mapping[str, Preset], chosen: str, launchers: Sequence[str], *, mlflow: bool
     ) -> None:
-        """What there is to choose from. `mlflow`: it is installed."""
+        """Set what can be chosen. `mlflow`: it is installed."""
         self.query_one("#row-mlflow").display = mlflow
         self._one_of("preset").offer([(name, preset.title) for name, preset in presets.items()], chosen)
         self._one_of("launcher").offer([(name, "") for name in launchers], launchers[0])
         self._one_of("recompute").offer(list(RECOMPUTATIONS.items()), "none")
 
     def show(self, choices: Choices, answer: Answer) -> None:
-        """The choices as they are, and beside each what is wrong with it."""
+        """Show the choices, and below each its problem."""
         from backends.launch.choices import chosen_launcher, value_without
         from backends.launch.form_fields import field_of
 
@@ -130,7 +130,7 @@ class LaunchForm(Form):
 
     @property
     def marked(self) -> str | None:
-        """The row where the user is."""
+        """The name of the row that has the focus."""
         for node in self.app.focused.ancestors_with_self if self.app.focused is not None else ():
             if isinstance(node, Entry | LineRow):
                 return node.row

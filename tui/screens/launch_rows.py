@@ -1,4 +1,4 @@
-"""The rows of the launch form: a text, one of several, on or off, the button. Each shows what is wrong with it below itself."""
+"""The rows of the launch form: a text, one of several, on or off, the button. Each shows its problem below itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTES_FROM = 56  # columns from which notes are always shown, not only at the ma
 
 
 class Form(VerticalScroll, can_focus=False, inherit_bindings=False):
-    """Rows, one below the other. Arrow keys go from row to row."""
+    """The rows, one below the other. Arrow keys go from row to row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -43,7 +43,7 @@ class Form(VerticalScroll, can_focus=False, inherit_bindings=False):
 
 
 class Changed(Message):
-    """A row was changed by the user: `name` and what it says now."""
+    """The user has changed the row `name` to `value`."""
 
     def __init__(self, name: str, value: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def trouble_of(problem: Problem | None, ascii_only: bool) -> Content:
 
 
 class EntryField(Input):
-    """One line without a frame. Enter goes on to the next row."""
+    """One line without a frame. Enter goes to the next row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "app.focus_next", "next", show=False, id="form.next", tooltip="Go to the next row"),
@@ -71,7 +71,7 @@ class EntryField(Input):
 
 
 class Entry(Vertical):
-    """A text. `without` is what holds when nothing is written."""
+    """A text. An empty one shows the value that is used instead."""
 
     def __init__(self, name: str, label: str, tip: str, *, ascii_only: bool) -> None:
         super().__init__(id=f"row-{name}")
@@ -98,7 +98,7 @@ class Entry(Vertical):
         self.post_message(Changed(self.row, event.value))
 
     def write(self, text: str) -> None:
-        """Without saying so."""
+        """Set the text without posting `Changed`."""
         if self.field.value != text:
             with self.field.prevent(Input.Changed):
                 self.field.value = text
@@ -114,7 +114,7 @@ class Entry(Vertical):
 
 
 class LineRow(Static, can_focus=True):
-    """A row that draws itself. `text` is its first line, `note` is shown where there is room for it, or when it is marked."""
+    """A row that draws itself: `line`, and below it `note` if there is room or the row is marked."""
 
     def __init__(self, name: str, *, note: str = "", ascii_only: bool) -> None:
         super().__init__("", id=f"row-{name}", markup=False)
@@ -134,7 +134,7 @@ class LineRow(Static, can_focus=True):
             parts.append(Content.styled(f"    {self._note}", "$foreground 55%"))
         if self._problem is not None:
             trouble = Content("  ") + trouble_of(self._problem, self._ascii_only)
-            # In a narrow form a line says that there is something; all of it is at the right, and here when marked.
+            # A narrow form shows one line of the problem; all of it is at the right, and here when the row is marked.
             parts.append(
                 trouble if roomy else trouble.truncate(max(self.size.width, 8), ellipsis=not self._ascii_only)
             )
@@ -219,7 +219,7 @@ class OneOf(LineRow):
 
 
 class OnOff(LineRow):
-    """A thing that is on or off, with what it changes."""
+    """Something that is on or off, with its effect on the estimate."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,enter", "turn", "on or off", show=False, id="form.turn", tooltip="Turn it on or off"),
@@ -252,7 +252,7 @@ class Heading(Static):
 
 
 class LaunchButton(LineRow):
-    """Enter here starts what is shown."""
+    """Enter starts the run that is shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.launch", "launch", id="form.launch", tooltip="Start the run that is shown"),

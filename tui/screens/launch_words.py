@@ -1,4 +1,4 @@
-"""What the launch form says at its right: what is wrong, what it takes, what would run."""
+"""The words at the right of the launch form: problems, estimate, effects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAR = timedelta(days=3000)  # beyond, a date says nothing
 
 
 def problem_text(problems: Sequence[Problem], sign: Glyphs) -> Content:
-    """Problems with their remedies; one that ^t takes says so."""
+    """The problems with their remedies; "(^t)" marks those that a key applies."""
     parts: list[tuple[str, str] | str] = []
     for problem in problems:
         error = problem.severity == "error"
@@ -36,12 +36,12 @@ def problem_text(problems: Sequence[Problem], sign: Glyphs) -> Content:
         parts.append(f"  {clean(problem.remedy)}")
         parts.append(("  (^t)\n" if problem.fix else "\n", "$text-primary"))
     if not problems:
-        parts.append((f"{sign.good} Nothing speaks against it.\n", "$text-success"))
+        parts.append((f"{sign.good} No problems found.\n", "$text-success"))
     return Content.assemble(*parts)
 
 
 def gist(problems: Sequence[Problem], preview: Preview | None, sign: Glyphs) -> Content:
-    """One line: how many problems, how much memory, how long."""
+    """One line: the number of problems, the memory, the time."""
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
     parts = [
@@ -56,7 +56,7 @@ def gist(problems: Sequence[Problem], preview: Preview | None, sign: Glyphs) -> 
 
 
 def estimate_text(preview: Preview, now: datetime) -> Content:
-    """Rows of a name and its numbers; what is not known is left out."""
+    """Rows of a name and its numbers, without unknown facts."""
     rows = [*_data_rows(preview), *(_rows(preview, preview.estimate, now) if preview.estimate else [])]
     parts: list[tuple[str, str] | str] = []
     for name, text in rows:

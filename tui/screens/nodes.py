@@ -1,4 +1,4 @@
-"""Nodes: the hostfile with what is wrong beside its lines, and what each node says when it is asked."""
+"""Nodes: the hostfile with notes beside its lines, and the report of each node after a probe."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNFRAMED = 1 << 16
 
 
 class Rows(Panel, can_focus=False):
-    """Rows of words as they are; `first` of them is the upper one."""
+    """Rows of words, without a frame."""
 
     FRAMED_FROM = UNFRAMED
 
@@ -51,7 +51,7 @@ class Rows(Panel, can_focus=False):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A step of a probe: what the nodes have said so far, and what all of them did together."""
+    """The state of a probe: the verdicts so far, and the result of the all-reduce over all nodes."""
 
     names: Sequence[str]
     verdicts: Sequence[NodeVerdict]
@@ -60,7 +60,7 @@ class Answer:
 
 
 class NodesScreen(PlaceScreen):
-    """The text is the user's until ctrl+s; a probe asks the nodes of the text as it stands."""
+    """Edits stay in the screen until ctrl+s writes them; a probe asks the nodes of the text as it is shown."""
 
     WHERE = "Nodes"
     CSS = """
@@ -131,7 +131,7 @@ class NodesScreen(PlaceScreen):
         self._look()
 
     def _look(self) -> None:
-        """Judge the text at once; names are looked up in a thread, those of the newest text only."""
+        """Check the text now, and look its host names up in a thread; only the newest text counts."""
         self._read = parse(self._area.text)
         wanted = [host.name for host in self._read.hosts]
         self._show_hostfile()
@@ -175,7 +175,7 @@ class NodesScreen(PlaceScreen):
 
         def save() -> str:
             previous = save_hostfile(target, text, self.workspace, found)
-            return f"{target} is written." + (f" What it was: {previous.name}" if previous else "")
+            return f"{target} is written." + (f" The previous one: {previous.name}" if previous else "")
 
         def saved(words: str) -> None:
             self.mdk.tell(words)
@@ -252,7 +252,7 @@ class NodesScreen(PlaceScreen):
 
     @property
     def _marked(self) -> NodeVerdict | None:
-        """The marked node; all of them together as if they were one."""
+        """The marked node; the row for all nodes counts as a node."""
         marked = self.query_one(Listing).marked
         if self._together is not None and marked == nodes_view.TOGETHER:
             return nodes_view.as_node(self._together)
@@ -269,7 +269,7 @@ class NodesScreen(PlaceScreen):
 
 
 def _nodes(site: Site, text: str, found: FoundHostfile | None) -> Nodes:
-    """Those of the text, else those that mpirun takes by itself. Raises UserError for a line that is wrong."""
+    """The nodes of the text; if it is empty, those that mpirun takes by itself. Raises UserError for a wrong line."""
     from backends.launch.hostfile_source import hosts_of
     from backends.nodes.survey import Nodes, own_allocation
 

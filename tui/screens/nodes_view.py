@@ -1,4 +1,4 @@
-"""Nodes in words: what stands beside a line of the hostfile, a row for each node of a probe, its remedies."""
+"""The words of Nodes: notes beside the lines of the hostfile, a row for each probed node, its remedies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FROM = {"asked for": "asked for", "settings": "named in mdk.toml", "site": "the 
 def beside(
     read: Hostfile, addresses: Mapping[str, str | None], asked: frozenset[str], sign: Glyphs
 ) -> Mapping[int, Span]:
-    """Line number → what there is to say of it. `asked`: names that were looked up; no address after that: none came."""
+    """Line number → its note. `asked`: the names that were looked up; one without an address was not found."""
     said: dict[int, Span] = {}
     for host in read.hosts:
         slots = f"{host.slots} slot{'s' * (host.slots != 1)}" if host.slots else "1 slot"
@@ -48,9 +48,9 @@ def beside(
 def heading(
     read: Hostfile, found: FoundHostfile | None, target: Path, changed: bool, root: Path
 ) -> list[Span]:
-    """Which hostfile this is, what it amounts to, and where ctrl+s writes it. Paths below `root` are shown from there."""
+    """Which hostfile this is, its nodes and processes, and where ctrl+s writes it. Paths are relative to `root`."""
     if found is None and not read.hosts:
-        return [("no hostfile: mpirun takes what it takes by itself", "text"), ("   p asks it", "dim")]
+        return [("no hostfile: mpirun chooses the nodes", "text"), ("   p asks it", "dim")]
     count = len(read.hosts)
     words = [(f"{count} node{'s' * (count != 1)}, {read.slots} process{'es' * (read.slots != 1)}", "title")]
     if changed:
@@ -66,7 +66,7 @@ def _short(path: Path, root: Path) -> str:
 
 
 def rows(names: Sequence[str], verdicts: Sequence[NodeVerdict], sign: Glyphs) -> list[ListRow]:
-    """A row for each node, in the order of the hostfile; one that has not answered yet says so."""
+    """A row for each node, in the order of the hostfile, also for those that have not answered."""
     known = {verdict.name: verdict for verdict in verdicts}
     width = min(max(map(len, names), default=4), 24)
     listed: list[ListRow] = []
@@ -89,7 +89,7 @@ def rows(names: Sequence[str], verdicts: Sequence[NodeVerdict], sign: Glyphs) ->
 
 
 def trying(count: int) -> Finding:
-    """What stands in the list while all nodes work together."""
+    """The row of all nodes while the all-reduce runs."""
     from backends.setup.step import Finding
 
     return Finding("all-reduce", "running", f"adding up over {count} node{'s' * (count != 1)}")
@@ -120,7 +120,7 @@ def as_node(finding: Finding) -> NodeVerdict:
 
 
 def details(verdict: NodeVerdict | None, width: int) -> list[list[Span]]:
-    """Everything about one node: first what is wrong, each with its remedy, then what is well."""
+    """All checks of one node: first the problems with their remedies, then the rest."""
     if verdict is None:
         return []
     checks = sorted(verdict.checks, key=lambda check: check.verdict == "ok")

@@ -1,4 +1,4 @@
-"""One line of text that is asked for: a path, a name."""
+"""Asks for one line of text, such as a path or a name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OneLine(Dialog[str | None]):
         yield Static(self._note, markup=False)
 
     def action_take(self) -> None:
-        # The key comes here at once, what was typed or pasted before it may still wait for the field.
+        # The key arrives at once, but text that was typed or pasted before it may still be on its way to the field.
         self.query_one(Input).call_later(self._take)
 
     def _take(self) -> None:

@@ -1,4 +1,4 @@
-"""Before checkpoints are removed: which go, which stay and why, and what that frees."""
+"""Asks before checkpoints are removed: shows which, which stay and why, and how much that frees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PruneQuestion(Dialog[bool]):
-    """True when what is shown is to be removed. `shell`: the command that does the same."""
+    """Returns True to remove them. `shell`: the command that does the same."""
 
     DEFAULT_CSS = """
     PruneQuestion > #box { width: 90; border: round $warning; }
@@ -47,6 +47,6 @@ def pruning_words(plan: Pruning, shell: str) -> str:
     what = (
         f"This frees {size_words(plan.freed)}; it cannot be undone."
         if plan.remove
-        else "Nothing is to be removed."
+        else "There is nothing to remove."
     )
-    return "\n".join([*lines, "", what, "", f"The same from a shell:  {shell}"])
+    return "\n".join([*lines, "", what, "", f"From a shell:  {shell}"])

@@ -1,4 +1,4 @@
-"""Resume: everything that can be gone on from, newest first; continue, branch, see what would differ, make room."""
+"""Resume: all checkpoints, newest first: continue, branch, see which arguments differ, prune."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ResumeDetails(Panel, can_focus=False):
 
 
 class ResumeScreen(PlaceScreen):
-    """`look` yields the lineages again and again as more is known, until its argument says that it is closed."""
+    """`look` yields the lineages each time more is known, until its argument returns True."""
 
     WHERE = "Resume"
     CSS = "ResumeScreen Listing { margin: 1 1 0 1; }"
@@ -185,7 +185,7 @@ class ResumeScreen(PlaceScreen):
             run_actions.resume(self.mdk, lineage.save, at if isinstance(at, int) else None, self._changes)
 
     def action_arguments(self) -> None:
-        note = f"Megatron arguments that are to change, such as --train-iters 2000; {NONE} takes all changes back."
+        note = f"Megatron arguments to change, such as --train-iters 2000; {NONE} removes all changes."
         self.app.push_screen(OneLine("arguments", note, shlex.join(self._changes)), self._changed)
 
     def _changed(self, text: str | None) -> None:
@@ -209,7 +209,7 @@ class ResumeScreen(PlaceScreen):
     def action_prune(self) -> None:
         if found := self.chosen:
             save = found[0].save
-            note = "How many whole checkpoints of this folder are to be kept, the newest ones?"
+            note = "How many of the newest complete checkpoints of this folder are kept?"
             self.app.push_screen(OneLine("prune", note, KEEP), lambda text: self._ask_prune(save, text))
 
     def _ask_prune(self, save: Path, text: str | None) -> None:
@@ -245,7 +245,7 @@ class ResumeScreen(PlaceScreen):
 
 
 def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Comparison:
-    """What going on from `checkpoint` would change, or why it cannot be."""
+    """How the arguments of a resume from `checkpoint` would differ, or why it is not possible."""
     from datetime import datetime
 
     from backends.runs.resuming import resumption

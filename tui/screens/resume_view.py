@@ -1,4 +1,4 @@
-"""What Resume shows, as rows: lineages with their checkpoints, and what a resume of the marked one would change."""
+"""The rows of Resume: lineages with their checkpoints, and how a resume of the marked one would differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLES = {"refused": "error", "changes": "warning", "flag": "info", "harmless": 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a resume of the marked checkpoint would be: its differences, or why there is none."""
+    """How a resume of the marked checkpoint would differ, or why it is not possible."""
 
     differences: tuple[Difference, ...] = ()
     compared_with: str | None = None
@@ -36,7 +36,7 @@ def key_of(lineage: Lineage, point: SavedPoint) -> str:
 
 
 def find(lineages: Sequence[Lineage], key: str | None) -> tuple[Lineage, SavedPoint] | None:
-    """What the row `key` stands for."""
+    """The lineage and checkpoint of the row `key`."""
     for lineage in lineages:
         for point in lineage.points:
             if key_of(lineage, point) == key:
@@ -92,7 +92,7 @@ def details(
     width: int,
     height: int,
 ) -> list[list[Span]]:
-    """At most `height` rows of `width` cells on what is marked: where it is, the next save, then what would differ."""
+    """At most `height` rows of `width` cells on the marked checkpoint: its path, the next save, the differing arguments."""
     if found is None:
         return []
     lineage, point = found

@@ -1,4 +1,4 @@
-"""What screens that list runs have in common: the list has the focus, and what is marked can be resumed or served."""
+"""What Home and Runs have in common: a list with the focus, whose runs can be resumed and served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunListScreen(PlaceScreen):
-    """`now` tells runs of today from earlier ones."""
+    """`now`: the clock, which tells the runs of today from earlier ones."""
 
     def __init__(
         self, workspace: Workspace, *, ascii_only: bool = False, now: Callable[[], datetime] = datetime.now
@@ -31,5 +31,5 @@ class RunListScreen(PlaceScreen):
         run_actions.resume(self.mdk, save)
 
     def serve(self, save: Path) -> None:
-        """Then go to the prompt."""
+        """Serve the newest checkpoint of `save`, then go to Prompt."""
         run_actions.serve(self.mdk, save, then=lambda run: self.mdk.action_go("prompt"))

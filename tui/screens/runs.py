@@ -1,4 +1,4 @@
-"""Runs: all of them, newest first; open, resume, serve, stop."""
+"""Runs: all runs, newest first: open, resume, serve, stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RunDetails(Panel, can_focus=False):
-    """The marked run, on a few rows."""
+    """The marked run in a few rows."""
 
     DEFAULT_CSS = "RunDetails { height: 7; }"
 
@@ -47,7 +47,7 @@ class RunDetails(Panel, can_focus=False):
 
 
 def details(seen: SeenRun, width: int) -> list[tuple[str, str]]:
-    """What there is to know of a run beyond its row; the reason of its end first, whole if it fits."""
+    """What is known of a run besides its row; the reason of its end comes first."""
     info = seen.info
     rows: list[tuple[str, str]] = []
     for at, line in enumerate(wrapped(end(info), max(width, 10), 2) if end(info) else []):

@@ -1,6 +1,6 @@
-"""Set-up: the steps from a bare server to data, each with its state, its commands before they run, and their progress.
+"""Set-up: the steps from a bare server to the data, each with its state, its commands and their progress.
 
-What runs are jobs of their own (backends/setup/job.py): they go on when this screen, or the connection, is gone.
+The commands run as jobs of their own (backends/setup/job.py), which continue without this screen or the connection.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class SetupScreen(StepsScreen):
     def _with_actions(
         self, make: Callable[[Site], Sequence[Action]], then: Callable[[Sequence[Action]], None]
     ) -> None:
-        """Work commands out in a thread: it asks programs."""
+        """`make` the commands in a thread, because it asks programs, then call `then` with them."""
         site = self._site
         if site is None:
             self.mdk.tell("Still looking at the disk: press it again.", warning=True)

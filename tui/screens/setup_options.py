@@ -1,4 +1,4 @@
-"""What may be chosen for a step of the set-up: written into mdk.toml, whose comments stay."""
+"""The settings of a step of the set-up, written into mdk.toml with the comments kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value: TypeAlias = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A setting: `words` say what it is, `otherwise` what holds when it is empty."""
+    """A setting. `words` describe it, `otherwise` is the default in words."""
 
     section: str
     key: str
@@ -59,7 +59,7 @@ YES, NO = ("yes", "y", "true", "1"), ("no", "n", "false", "0", "")
 
 
 def shown(value: Value) -> str:
-    """A setting as text that `read` understands; "" for what was not chosen."""
+    """A setting as text that `read` understands; "" for the default."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -68,7 +68,7 @@ def shown(value: Value) -> str:
 
 
 def read(text: str, like: Value, name: str) -> Value:
-    """What was typed, as the type of `like`. Raises UserError."""
+    """The typed text as a value of the type of `like`. Raises UserError."""
     text = text.strip()
     if isinstance(like, bool):
         if text.lower() in YES + NO:
@@ -87,7 +87,7 @@ def read(text: str, like: Value, name: str) -> Value:
 
 
 def changes(options: tuple[Option, ...], settings: Settings, typed: list[str]) -> Changes:
-    """What differs from `settings`, and from the defaults where a field was emptied. Raises UserError."""
+    """The settings that the user changed; an empty field means the default. Raises UserError."""
     found: Changes = []
     for option, text in zip(options, typed, strict=True):
         now: Value = getattr(getattr(settings, option.section), option.key)
@@ -106,7 +106,7 @@ def write_changes(path: Path, found: Changes) -> None:
 
 
 class SetupOptions(Dialog[Changes | None]):
-    """Returns what is to be changed, or None; what cannot be read is said here. `path` is only shown."""
+    """Returns the changes, or None. Text that cannot be read is refused here. `path` is only shown."""
 
     READS = False
     DEFAULT_CSS = """

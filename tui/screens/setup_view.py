@@ -1,4 +1,4 @@
-"""What Set-up says: a row a step, and all about the marked one. Decided from what was found and what runs."""
+"""The words of Set-up: a row per step, and the details of the marked step."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ STYLES: dict[Verdict, str] = {
 }  # fmt: skip
 PLAIN = str.maketrans({"·": "-", "×": "x", "…": "...", "→": "->", "↑": "^"})
 LOST = {
-    "megatron": "A clone that was cancelled starts anew.",
-    "image": "A build that was cancelled starts anew.",
-    "data": "A download goes on where it ended; a preprocessing starts anew.",
+    "megatron": "A cancelled clone starts from the beginning.",
+    "image": "A cancelled build starts from the beginning.",
+    "data": "A download continues where it ended; preprocessing starts from the beginning.",
 }
 NOTHING_LOST = "It can be run again at any time."
 
 
 def plain(text: str, ascii_only: bool) -> str:
-    """Text of others, clean, and in ASCII where that is wanted."""
+    """Outside text, cleaned, and in ASCII if that is wanted."""
     text = clean(text)
     return text.translate(PLAIN) if ascii_only else text
 
@@ -49,7 +49,7 @@ def rows(
     *,
     ascii_only: bool,
 ) -> list[ListRow]:
-    """One row a step; before it is known what holds, that is said."""
+    """One row per step, also for those that are still being checked."""
     done = sum(standing.finding.verdict == "ok" for standing in standings.values())
     counted = f"{done} of {len(steps)} done" if len(standings) == len(steps) else f"looking{glyphs.dots}"
     lines = [ListRow("", ((counted, "dim"),))]
@@ -74,7 +74,7 @@ def rows(
 def about(
     step: Step, standing: Standing | None, job: JobView | None, now: datetime, *, ascii_only: bool
 ) -> list[Span]:
-    """Paragraphs: what was found, what to do, what `enter` runs."""
+    """Paragraphs: what was found, the remedy, and the commands that `enter` runs."""
     if standing is None:
         return [("Looking at the disk.", "dim")]
     found: list[Span] = []
@@ -88,7 +88,7 @@ def about(
 
 
 def keys(standing: Standing | None, job: JobView | None) -> list[Span]:
-    """What can be done with the commands that are shown."""
+    """The keys for the commands that are shown."""
     if job is not None and job.state.phase == "running":
         return [("x cancel  y copy", "dim")]
     return [("enter run  e edit  y copy", "dim")] if standing is not None and standing.actions else []
@@ -122,7 +122,7 @@ def _of_commands(standing: Standing, *, ascii_only: bool) -> list[Span]:
 
 
 def _of_job(step: Step, job: JobView, now: datetime, *, ascii_only: bool) -> list[Span]:
-    """What the step's newest job did; nothing of one that ended well."""
+    """The newest job of the step, unless it ended well."""
     state = job.state
     at = datetime.fromtimestamp(state.ended or state.started, now.tzinfo)
     when = f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"

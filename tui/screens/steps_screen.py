@@ -1,4 +1,4 @@
-"""The steps of the set-up as they stand: looked at in threads, their jobs watched through files, shown as they change."""
+"""The steps of the set-up: checked in threads, their jobs watched through files, shown as they change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOMY = 32  # rows of a screen that has room for three panes
 
 
 class StepsScreen(PlaceScreen):
-    """A list of steps, all about the marked one, and what its job printed. Subclasses say what the keys do."""
+    """A list of the steps, the details of the marked one, and the output of its job. Subclasses add the keys."""
 
     DEFAULT_CSS = """
     StepsScreen #steps { height: 7; margin: 0 1; }
@@ -95,13 +95,13 @@ class StepsScreen(PlaceScreen):
     # What is known.
 
     def action_verify(self) -> None:
-        """Look again; how a job ended before is no news any more."""
+        """Check all steps again, and no longer show how earlier jobs ended."""
         self._verified = self._now().timestamp()
         self.look_again()
         self._show()
 
     def look_again(self) -> None:
-        """Look at all steps, at the same time and in the background; each is shown as soon as it is known."""
+        """Check all steps at the same time in the background; each is shown as soon as it is known."""
         if self._looking is not None:
             self._looking.close()
         self._looking = Bridge(
@@ -126,7 +126,7 @@ class StepsScreen(PlaceScreen):
 
     def _jobs_changed(self, jobs: Mapping[str, JobView]) -> None:
         before, self._jobs = self._jobs, jobs
-        # What one step made, the next ones wait for. The first that is seen of a job may be its end.
+        # The next steps depend on what a job made. Its end may be the first thing that is seen of it.
         if before is not None and any(_ended(before.get(name), job) for name, job in jobs.items()):
             self.look_again()
         self._show()
@@ -136,7 +136,7 @@ class StepsScreen(PlaceScreen):
         return job.state.phase if job else ""
 
     def job(self, name: str) -> JobView | None:
-        """The newest job of a step, as far as it was seen, and not over when its state was verified last."""
+        """The newest job of a step, unless it ended before the last check that the user asked for."""
         job = self._jobs.get(name) if self._jobs else None
         old = job is not None and job.state.ended is not None and job.state.ended < self._verified
         return None if old else job
@@ -174,7 +174,7 @@ class StepsScreen(PlaceScreen):
         about.update(((step.title, "title"),), words, keys=keys)
         lines = [(setup_view.plain(line, self.ascii_only), "text") for line in job.lines] if job else []
         phase = job.state.phase if job else ""
-        # On a low screen, what a job printed that ended well is only in the way.
+        # On a low screen the output of a job that ended well takes room from the rest.
         self.set_class(bool(lines) and (phase != "finished" or self.size.height >= ROOMY), "-printed")
         output.update((("what it printed", "title"),), lines, ((phase, "dim"),))
         self.refresh_bindings()
