@@ -145,7 +145,11 @@ async def test_help_is_made_of_the_keys_of_the_screen() -> None:
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
         text = screen_text(app)
-        assert "Keys: Runs" in text and "Open the monitor on the marked run" in text and "Quit; runs go on" in text
+        assert (
+            "Keys: Runs" in text
+            and "Open the monitor on the marked run" in text
+            and "Quit; runs go on" in text
+        )
         await pilot.press("5")
         assert isinstance(app.screen, HelpScreen), "a window keeps the keys"
         await pilot.press("escape")
