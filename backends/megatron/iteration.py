@@ -16,14 +16,13 @@ EPOCH = re.compile(r"epoch \d+, *$")
 # Japanese, Chinese or Korean text that quotes a log.
 PROSE = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z|[+-]\d\d:?\d\d)?\][\s>=]*$")
-FIELD = re.compile(r"\s*([A-Za-z_][^|:]*?)\s*:\s*(.*?)\s*$")
-# argonne-lcf: `grad_norm=6.3`, names with underscores. SwissArmyTransformer: `total loss 1.2E+00`.
-ASSIGNED = re.compile(r"\s*((?:\[\w+\]-?)?[A-Za-z_][^|:=]*?)(?:=\s*|\s+(?=[-+]?\.?\d\S*\s*$))(.*?)\s*$")
+NAME = re.compile(r"[A-Za-z_]")
+MARKED_NAME = re.compile(r"(?:\[\w+\]-?)?[A-Za-z_]")
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(.*)$", re.ASCII)
 MULTIPLES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 LAST_FIELD = "number of nan iterations"
-# The next part of an iteration line that was wrapped: the rest of a name and its value, or the rest of a value.
-CONTINUES = re.compile(r"\s*(?:[A-Za-z()/ ]*: *[^|:]*|[\d.eE+-]* *)\|")
+# How the next part of a wrapped line begins: the rest of a name and its value, or the rest of a value.
+PART = re.compile(r"[A-Za-z()/ ]*:[^:]*|[\d.eE+-]*")
 NAME_BEGINS = re.compile(r"\s*[A-Za-z ]*")
 LAST_WORD, FIRST_WORD = re.compile(r"[A-Za-z]+$"), re.compile(r"[A-Za-z]+")
 # Words of mainline's names. They tell whether two parts belong to one word.
@@ -61,11 +60,11 @@ def read_iteration(text: str) -> IterationLine | None:
     while position < len(text):
         end = text.find("|", position)
         piece = text[position : end if end >= 0 else len(text)]
-        field = FIELD.match(piece) or ASSIGNED.match(piece)
+        field = _field(piece)
         if field is None or (end < 0 and closed and not piece.startswith(" ")):
             break
-        name = field[1].replace("_", " ") if field.re is ASSIGNED else field[1]
-        values[name_of(name)] = in_unit(name, read_value(field[2]))
+        name, value = field
+        values[name_of(name)] = in_unit(name, read_value(value))
         closed = closed or name == LAST_FIELD
         position = end + 1 if end >= 0 else len(text)
     if not values and NAME_BEGINS.fullmatch(text, position) is None:
@@ -79,6 +78,26 @@ def read_iteration(text: str) -> IterationLine | None:
         text[position:].strip(),
         closed and (position < len(text) or text.endswith("|")),
     )
+
+
+def _field(piece: str) -> tuple[str, str] | None:
+    """Name and value of `name: value`, of argonne-lcf's `grad_norm=6.3` or SwissArmyTransformer's `total loss 1.2E+00`."""
+    name, colon, value = piece.partition(":")
+    if colon and NAME.match(name.lstrip()):
+        return name.strip(), value.strip()
+    name, equals, value = piece.partition("=")
+    if not equals:
+        name, _, value = piece.strip().rpartition(" ")
+        if not NUMBER.match(value):
+            return None
+    name = name.strip()
+    return (name.replace("_", " "), value.strip()) if ":" not in name and MARKED_NAME.match(name) else None
+
+
+def continues(text: str) -> bool:
+    """Whether `text` may be the next part of a wrapped line."""
+    begin, bar, _ = text.partition("|")
+    return bar != "" and PART.fullmatch(begin.strip()) is not None and START.search(text) is None
 
 
 def join(start: str, more: str) -> str:

@@ -22,7 +22,7 @@ from backends.megatron.events import (
     Validation,
     Value,
 )
-from backends.megatron.iteration import CONTINUES, START, IterationLine, join, read_iteration
+from backends.megatron.iteration import IterationLine, continues, join, read_iteration
 from backends.megatron.lines import decode, is_quiet, strip_prefixes
 from backends.megatron.plain_events import Rule, read_argument, read_plain
 from backends.megatron.timers import TimerReader
@@ -98,7 +98,7 @@ class LineReader:
         whole = decode(raw)
         text, rank = strip_prefixes(whole)
         self._quiet = is_quiet(whole, text)
-        if self._wrapped is not None and CONTINUES.match(text) and not START.search(text):
+        if self._wrapped is not None and continues(text):
             (start, first, first_rank), self._wrapped = self._wrapped, None
             return self._text(join(start, text), first, first_rank)
         return [*self.unwrap(), *self._text(text, line, rank)]

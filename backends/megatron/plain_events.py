@@ -32,7 +32,6 @@ Match: TypeAlias = "re.Match[str]"
 Make: TypeAlias = Callable[[Match, int, "int | None"], Event]
 GIB = 1024.0  # MiB
 ITERATION = re.compile(r"iteration (\d{1,18})\b")
-PANEL = re.compile(r"\[([^\]]+)\] *$")  # the name of a validation set in some forks
 # Megatron-Bridge: `mem-max-allocated-gigabytes: 194.41`
 BRIDGE_NAME = re.compile(r"^mem-|-gigabytes$")
 BRIDGE_COUNTS = ("mem-alloc-retires",)
@@ -83,7 +82,8 @@ def _validation(m: Match, line: int, rank: int | None) -> Event:
             values[name.strip()] = read_value(value.strip())
     iteration = ITERATION.search(where)
     kind = "test" if "test" in where else "validation"
-    name = (m["set"] or "").lstrip("-") or (panel[1] if (panel := PANEL.search(where)) else "")
+    _, bracket, panel = where.strip().rpartition("[")  # some forks name the set like this
+    name = (m["set"] or "").lstrip("-") or (panel[:-1] if bracket and panel.endswith("]") else "")
     return Validation(line, rank, int(iteration[1]) if iteration else None, name or kind, values)
 
 
