@@ -142,7 +142,7 @@ def dated(base: str) -> Path:
 
 def test_its_checkpoints_are_whole() -> None:
     found = checkpoints(dated("ck"))
-    assert [(c.iteration, c.complete, c.format, c.tp, c.pp) for c in found] == [
+    assert [(c.iteration, c.complete, c.format, c.layout.tp, c.layout.pp) for c in found] == [
         (200, True, "torch", 1, 1),
         (100, True, "torch", 1, 1),
     ]
