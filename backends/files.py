@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import math
@@ -13,12 +15,14 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args, get_type_hints
 
 from backends.errors import UserError
 from backends.text import clean_line
+
+PLAIN = (str, int, float, bool, type(None))  # of JSON
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -79,6 +83,31 @@ def as_seconds(value: object) -> float | None:
     with contextlib.suppress(OverflowError):
         return float(value) if math.isfinite(value) else None
     return None
+
+
+def plain_fields(kind: type, value: object) -> dict[str, Any]:
+    """name → value of the fields of the dataclass `kind` that the object `value` holds with the right type.
+
+    Fields that are not text, numbers, bool or None are left out, and so is everything if `value` is no object.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        for name, kinds in _plain_kinds(kind).items():
+            item = cast("Mapping[str, Any]", value).get(name)
+            if float in kinds:
+                item = as_seconds(item)
+            if type(item) in kinds:
+                found[name] = item
+    return found
+
+
+@functools.cache
+def _plain_kinds(kind: type) -> dict[str, tuple[type, ...]]:
+    hints = get_type_hints(kind)
+    kinds = {
+        field.name: get_args(hints[field.name]) or (hints[field.name],) for field in dataclasses.fields(kind)
+    }
+    return {name: types for name, types in kinds.items() if all(one in PLAIN for one in types)}
 
 
 def append_json_lines(path: Path, values: Iterable[Any]) -> None:

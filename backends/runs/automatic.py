@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from backends.files import plain_fields
 from backends.runs.checkpoints import Iteration
 from backends.runs.plan import RunPlan
 from backends.runs.signs import Signs
@@ -63,16 +62,8 @@ class Again:
     @classmethod
     def from_json(cls, value: object) -> Again | None:
         """Reads what dataclasses.asdict wrote; None for anything else."""
-        if not isinstance(value, Mapping):
-            return None
-        taken: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            item: Any = value.get(field.name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            kinds = {"attempt": int, "limit": int, "at": (int, float)}.get(field.name, (str, type(None)))
-            if not isinstance(item, kinds) or isinstance(item, bool):
-                return None
-            taken[field.name] = item
-        return cls(**taken)
+        found = plain_fields(cls, value)
+        return cls(**found) if len(found) == len(dataclasses.fields(cls)) else None
 
 
 def automatic_resume(

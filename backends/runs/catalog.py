@@ -106,22 +106,22 @@ def describe(folder: RunFolder) -> RunInfo:
         phase=observation.phase,
         title=clean_line((plan.title or plan.preset or plan.trainer) if plan else "", 100),
         pid=state.job.pid if state.job else None,
-        host=clean_line(state.machine.host, 100) or None,
-        started=clean_line(state.started, 40) if state.started else None,
-        ended=clean_line(state.ended, 40) if state.ended else None,
+        host=_clean(state.machine.host),
+        started=_clean(state.started),
+        ended=_clean(state.ended),
         exit_code=state.exit_code,
         signal=state.signal,
         iteration=state.iteration,
         train_iters=state.train_iters or (plan.train_iters if plan else None),
         address=state.address if observation.phase in ("running", "stopping") else None,
-        save=clean_line(plan.save) if plan and plan.save else None,
-        load=clean_line(plan.load) if plan and plan.load else None,
-        reason=clean_line(state.reason) if state.reason else None,
-        stopping=clean_line(state.stopping) if state.stopping and not state.over else None,
+        save=_clean(plan.save if plan else None),
+        load=_clean(plan.load if plan else None),
+        reason=_clean(state.reason),
+        stopping=None if state.over else _clean(state.stopping),
         note=note or observation.note or (None if state.over else _note(folder, state)),
         orphaned=observation.orphaned,
         slurm_job=folder.batch_job(),
-        again=clean_line(state.again.words()) if state.again else None,
+        again=_clean(state.again.words() if state.again else None),
         again_due=again is not None and again.due,
     )
 
@@ -133,7 +133,10 @@ def _expected(state: RunState) -> bool:
 
 def _note(folder: RunFolder, state: RunState) -> str | None:
     """The note of the supervisor, or of the check of the nodes."""
-    words = state.note or nodes_note(folder)
+    return _clean(state.note or nodes_note(folder))
+
+
+def _clean(words: str | None) -> str | None:
     return clean_line(words) if words else None
 
 

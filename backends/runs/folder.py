@@ -17,62 +17,36 @@ TIME = re.compile(r"\d\d-\d\d-\d\d")
 NAME = re.compile(rf"{DATE.pattern}/{TIME.pattern}")
 
 
+class _File:
+    """A file of a run folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, owner: type[RunFolder]) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     path: Path
+
+    plan_file = _File("plan.json")
+    command = _File("command.sh")
+    log = _File("output.log")
+    state_file = _File("state.json")
+    request_file = _File("request.json")
+    telemetry = _File("telemetry.jsonl")
+    tracking = _File("tracking.json")  # id and address of the MLflow run, and how much was sent to it
+    exit_file = _File("exit.json")  # the wrapper in the job's own session writes it when the job ends
+    batch_file = _File("slurm.json")  # names the run's job in a batch system; only for runs of one
+    nodes_file = _File("nodes.json")  # what is wrong with the nodes, while the run makes no progress
+    supervisor_log = _File("supervisor.log")
 
     @property
     def name(self) -> str:
         """`DATE/TIME`."""
         return f"{self.path.parent.name}/{self.path.name}"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "output.log"
-
-    @property
-    def command(self) -> Path:
-        return self.path / "command.sh"
-
-    @property
-    def telemetry(self) -> Path:
-        return self.path / "telemetry.jsonl"
-
-    @property
-    def tracking(self) -> Path:
-        """The id and address of the MLflow run, and how much was sent to it."""
-        return self.path / "tracking.json"
-
-    @property
-    def plan_file(self) -> Path:
-        return self.path / "plan.json"
-
-    @property
-    def state_file(self) -> Path:
-        return self.path / "state.json"
-
-    @property
-    def request_file(self) -> Path:
-        return self.path / "request.json"
-
-    @property
-    def exit_file(self) -> Path:
-        """The wrapper in the job's own session writes it when the job ends."""
-        return self.path / "exit.json"
-
-    @property
-    def batch_file(self) -> Path:
-        """Names the run's job in a batch system. It exists only for runs of a batch system."""
-        return self.path / "slurm.json"
-
-    @property
-    def nodes_file(self) -> Path:
-        """What is wrong with the nodes while the run makes no progress. It does not exist if all is well."""
-        return self.path / "nodes.json"
-
-    @property
-    def supervisor_log(self) -> Path:
-        return self.path / "supervisor.log"
 
     def plan(self) -> RunPlan:
         """Raises UserError when plan.json is missing, damaged or no plan."""

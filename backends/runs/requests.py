@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from backends.errors import UserError
-from backends.files import as_seconds, read_json, write_json
+from backends.files import plain_fields, read_json, write_json
 from backends.runs.folder import RunFolder
 from backends.runs.judgement import withheld
 from backends.runs.signs import Signs
@@ -59,16 +59,11 @@ def request_stop(folder: RunFolder, wish: StopRequest) -> None:
 
 def waiting_request(folder: RunFolder) -> StopRequest | None:
     """The waiting request, None if there is no valid one. It stays until `drop_request`, also for a new supervisor."""
-    value: dict[str, Any] = read_json(folder.request_file) or {}
+    value = read_json(folder.request_file) or {}
     if value.get("action") != "stop":
         return None
-    limit = as_seconds(value.get("limit"))
-    return StopRequest(
-        now=value.get("now") is True,
-        force=value.get("force") is True,
-        hung=value.get("hung") is True,
-        limit=limit if limit and limit > 0 else DEFAULT_LIMIT,
-    )
+    request = StopRequest(**plain_fields(StopRequest, value))
+    return request if request.limit > 0 else dataclasses.replace(request, limit=DEFAULT_LIMIT)
 
 
 def drop_request(folder: RunFolder) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
+from backends.files import plain_fields
 from backends.megatron.diagnosis import ENDINGS, SURVIVED
 from backends.megatron.events import Alert, Checkpoint, Error, Event, Exit, IterationBatch, Milestone
 
 ADDRESS = re.compile(rb"\* Running on (https?://[\w.:\[\]-]{1,200})")
 MAX_PENDING = 65536  # bytes of an unfinished line that may still become an address
-# The facts of `Signs` that are text.
-WORDS = ("address", "nan_alert", "error", "error_kind", "pending", "pending_kind")
 # Slurm ends the job or a step of it. The reason follows as "DUE TO …", unless a person cancelled it.
 CANCELLED = "CANCELLED AT"
 # Exit messages that are no end mark: torch's remark at any exit, a cancelled job, a job that found no checkpoint.
@@ -110,15 +109,8 @@ class Signs:
     @classmethod
     def from_json(cls, value: object) -> Signs:
         """Reads what `as_json` wrote. Anything else gives empty signs, so the log is read again."""
-        if not isinstance(value, Mapping):
-            return cls()
-        blank = cls()
-        for name, default in dataclasses.asdict(blank).items():
-            item = cast("Mapping[str, Any]", value).get(name)
-            wanted = bool if isinstance(default, bool) else str if name in WORDS else int
-            if type(item) is wanted:
-                setattr(blank, name, item)
-        return blank if blank.read >= 0 else cls()
+        found = cls(**plain_fields(cls, value))
+        return found if found.read >= 0 else cls()
 
 
 class SignReader:

@@ -1,4 +1,4 @@
-"""`state.json`: how a run does, as its supervisor knows it. Anyone may read it; only the supervisor writes it."""
+"""`state.json`: the state of a run as its supervisor knows it. Only the supervisor writes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from backends.files import as_seconds
+from backends.files import plain_fields
 from backends.runs.automatic import Again
 from backends.runs.processes import Machine, Process
 from backends.runs.signs import Signs
@@ -21,9 +21,8 @@ ENDED: tuple[Phase, ...] = ("finished", "failed", "lost")
 class RunState:
     """One moment of a run. Times are ISO with the zone; `heartbeat` is seconds since the epoch.
 
-    `job` is the trainer (mpirun, sbatch, …); `leader` the wrapper that leads its session and writes its exit code.
-    `mark` is what MDK_RUN holds in each process of the job. `reason` says in words why the phase is what it is.
-    `stopping` is what a stop is doing, for those who wait.
+    `job` is the trainer (mpirun, sbatch, …), `leader` the wrapper that leads its session and writes its exit code, `mark`
+    the value of MDK_RUN in each process of the job. `reason` explains the phase, `stopping` says how far a stop has come.
     """
 
     phase: Phase = "starting"
@@ -56,33 +55,15 @@ class RunState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RunState:
-        """What others wrote, taken as far as it makes sense: a key of the wrong kind counts as missing."""
-
-        def text(key: str) -> str | None:
-            return value[key] if isinstance(value.get(key), str) else None
-
-        def number(key: str) -> int | None:
-            return value[key] if type(value.get(key)) is int else None
-
+        """Reads what others wrote. A value of the wrong type counts as missing."""
         phase = value.get("phase")
         return cls(
+            **plain_fields(cls, value),
             phase=phase if phase in PHASES else "starting",
             supervisor=Process.from_json(value.get("supervisor")),
             job=Process.from_json(value.get("job")),
             leader=Process.from_json(value.get("leader")),
-            mark=text("mark") or "",
-            machine=Machine(text("host") or "", text("boot_id") or ""),
-            heartbeat=as_seconds(value.get("heartbeat")) or 0.0,
-            started=text("started"),
-            ended=text("ended"),
-            exit_code=number("exit_code"),
-            signal=number("signal"),
-            address=text("address"),
-            iteration=number("iteration"),
-            train_iters=number("train_iters"),
-            reason=text("reason"),
-            stopping=text("stopping"),
-            note=text("note"),
+            machine=Machine(**{"host": "", "boot_id": "", **plain_fields(Machine, value)}),
             signs=Signs.from_json(value.get("signs")),
             again=Again.from_json(value.get("again")),
         )
@@ -98,13 +79,5 @@ class JobExit:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> JobExit | None:
-        if value is None:
-            return None
-        code, signal, time = (value.get(key) for key in ("exit_code", "signal", "time"))
-        if type(code) is not int and type(signal) is not int:
-            return None
-        return cls(
-            code if type(code) is int else None,
-            signal if type(signal) is int else None,
-            as_seconds(time),
-        )
+        found = cls(**{"exit_code": None, "signal": None, **plain_fields(cls, value)})
+        return None if found.exit_code is None and found.signal is None else found

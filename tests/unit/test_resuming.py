@@ -28,6 +28,7 @@ from backends.runs.checkpoints import TRACKER, read_tracker
 from backends.runs.folder import create_run_folder
 from backends.runs.plan import RunPlan
 from backends.runs.planning import train_plan
+from backends.runs.processes import Machine
 from backends.runs.pruning import needed_by_branches
 from backends.runs.resuming import load_problems, loading, resumption
 from backends.runs.schedule_comparison import OVERRIDE
@@ -254,6 +255,15 @@ def test_a_run_that_still_saves_there_is_not_joined(workspace: Workspace) -> Non
         longer(workspace)
     assert "mdk-tui stop" in caught.value.remedy
     assert longer(workspace, None, 4).branches  # a branch is in nobody's way
+
+
+def test_a_run_on_a_host_that_is_silent_may_still_save_there(workspace: Workspace) -> None:
+    folder = create_run_folder(workspace.runs, datetime(2026, 11, 30, 4, 30))
+    write_json(folder.plan_file, RunPlan("train", "demo", save=str(save_of(workspace))).as_json())
+    folder.write_state(RunState("running", machine=Machine("node7", "boot"), heartbeat=1.0))
+    with pytest.raises(UserError, match="node7, where it runs, is silent") as caught:
+        longer(workspace)
+    assert "--iteration" in caught.value.remedy
 
 
 def test_without_readable_arguments_the_log_or_the_plan_is_compared(workspace: Workspace) -> None:

@@ -30,7 +30,7 @@ from backends.runs.folder import (
 )
 from backends.runs.judgement import HANGS_AFTER, Ending, ending, hanging, observe, starts_silently
 from backends.runs.plan import RunPlan
-from backends.runs.processes import Machine, Process, find_process, is_alive, this_machine
+from backends.runs.processes import Machine, Process, find_process, is_alive, job_processes, this_machine
 from backends.runs.requests import DEFAULT_LIMIT, StopRequest, request_stop, waiting_request
 from backends.runs.signs import SignReader, Signs, read_signs
 from backends.runs.state import JobExit, RunState
@@ -279,6 +279,37 @@ def test_a_state_that_is_not_written_any_more_is_noted() -> None:
 def test_how_a_job_ended(kind: str, job_exit: JobExit, signs: Signs, stopped: str | None, phase: str) -> None:
     end = ending(kind, job_exit, signs, stopped=stopped)  # pyright: ignore[reportArgumentType]
     assert end.phase == phase and (end.phase == "finished" or end.reason)
+
+
+def test_each_word_of_a_random_start_counts_and_training_that_goes_on_has_no_end() -> None:
+    for event in (Checkpoint(1, None, "missing", None, "x"), Alert(1, None, "random-weights", "", "")):
+        signs = Signs(ended=True)
+        signs.apply([event])
+        assert signs.random_start and signs.ended
+    signs.apply([IterationBatch([1], [None], [None], [10], [100], {})])
+    assert signs.working and not signs.ended
+
+
+def test_a_session_number_that_is_used_again_is_not_the_jobs(tmp_path: Path) -> None:
+    """Else a stop would send KILL to the processes of another program."""
+
+    def process(pid: int, session: int, ticks: int, environment: bytes = b"") -> None:
+        fields = ["S", "1", "1", str(session), *["0"] * 15, str(ticks)]
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a b) {' '.join(fields)}")
+        (tmp_path / str(pid) / "environ").write_bytes(environment)
+
+    def found() -> list[int]:
+        return sorted(p.pid for p in job_processes(Process(100, 100, 5), "mark", tmp_path))
+
+    process(100, 100, 5)
+    process(101, 100, 6)
+    process(200, 200, 7, b"A=1\0MDK_RUN=mark\0")
+    assert found() == [100, 101, 200]
+    process(100, 100, 99)  # another program's
+    assert found() == [200]
+    process(101, 100, 6, b"MDK_RUN=mark\0")  # a rank still holds the session
+    assert found() == [100, 101, 200]
 
 
 def test_a_cancelled_job_is_never_called_finished() -> None:
