@@ -6,22 +6,24 @@ import os
 from collections.abc import Sequence
 
 from backends.errors import UserError
-from backends.launch.start import SUPERVISOR, start_supervisor
 from backends.runs.catalog import RunInfo, describe, run_folders
 from backends.runs.folder import RunFolder
 from backends.workspace import Workspace
 
 
-def looked_after(folder: RunFolder, workspace: Workspace, program: Sequence[str] = SUPERVISOR) -> RunInfo:
-    """Describe a run, after giving it a supervisor if it has lost its own.
+def looked_after(folder: RunFolder, workspace: Workspace, program: Sequence[str] = ()) -> RunInfo:
+    """Describe a run, after giving it a supervisor if it has lost its own. `program`: another supervisor than the usual.
 
-    Somebody else's run cannot be given one: it is only described.
+    A run of another user cannot be given one: it is only described.
     """
     info = describe(folder)
     if not info.orphaned:
         return info
+    # It knows every launcher, and takes more time to import than all the rest of `mdk-tui status`.
+    from backends.launch.start import SUPERVISOR, start_supervisor
+
     try:
-        start_supervisor(folder, workspace, os.environ, program)
+        start_supervisor(folder, workspace, os.environ, program or SUPERVISOR)
     except UserError:
         return info
     return describe(folder)

@@ -24,7 +24,7 @@ from backends.ticks import GIB, count_words, duration, size_words
 from backends.workspace import Workspace
 from tui.commands.acceleration_options import Accelerate, acceleration_options
 from tui.commands.options import MEGATRON_ARGUMENTS, PATH, json_option
-from tui.commands.run_text import print_problems
+from tui.commands.start_text import print_problems
 
 
 @click.command()

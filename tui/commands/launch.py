@@ -27,7 +27,7 @@ from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, grouped, jso
 from tui.commands.placement_options import placement_options
 from tui.commands.probe import check_nodes
 from tui.commands.resume_text import go_on
-from tui.commands.run_text import launch, print_dry_run
+from tui.commands.start_text import launch, print_dry_run
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from backends.runs.resuming import Resumption
 from backends.runs.resumption_text import difference_lines
 from backends.text import clean_line
 from backends.workspace import Workspace
-from tui.commands.run_text import print_dry_run, print_problems, print_started
+from tui.commands.start_text import print_dry_run, print_problems, print_started
 
 
 def go_on(resumption: Resumption, workspace: Workspace, *, dry_run: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from backends.runs.ports import free_port
 from backends.workspace import Workspace
 from tui.commands.options import DRY_RUN, MEGATRON_ARGUMENTS, PATH, json_option
 from tui.commands.placement_options import placement_options
-from tui.commands.run_text import launch, print_dry_run
+from tui.commands.start_text import launch, print_dry_run
 
 
 @click.command()
