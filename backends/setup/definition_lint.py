@@ -63,14 +63,8 @@ def lint(definition: str) -> list[Fault]:
                     at = line[: found.end()].count("\n")
                     faults.append(Fault(number + at, line.split("\n")[at].strip(), message, remedy))
     if "bootstrap" not in keys:
-        faults.append(
-            Fault(
-                1,
-                "",
-                "There is no Bootstrap: line, so this is not a definition file.",
-                "Begin with Bootstrap: and From:.",
-            )
-        )
+        message = "There is no Bootstrap: line, so this is not a definition file."
+        faults.append(Fault(1, "", message, "Begin with Bootstrap: and From:."))
     elif "from" not in keys and "mirrorurl" not in keys and not scratch:
         faults.append(Fault(1, "", MISSING_FROM, "Add a From: line."))
     return faults

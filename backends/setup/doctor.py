@@ -68,20 +68,12 @@ def check_shared_memory(site: Site) -> Finding:
     try:
         size = psutil.disk_usage("/dev/shm").total
     except OSError:
-        return Finding(
-            "/dev/shm",
-            "failed",
-            "There is no /dev/shm.",
-            "NCCL and data loaders need it: mount a tmpfs there.",
-        )
+        remedy = "NCCL and data loaders need it: mount a tmpfs there."
+        return Finding("/dev/shm", "failed", "There is no /dev/shm.", remedy)
     evidence = f"{size / GIB:.1f} GiB"
     if size < GIB:
-        return Finding(
-            "/dev/shm",
-            "failed",
-            evidence,
-            "Enlarge it: ranks die of a bus error (mount -o remount,size=16G /dev/shm).",
-        )
+        remedy = "Enlarge it: ranks die of a bus error (mount -o remount,size=16G /dev/shm)."
+        return Finding("/dev/shm", "failed", evidence, remedy)
     return Finding("/dev/shm", "ok", evidence)
 
 
@@ -95,30 +87,21 @@ def check_limits(site: Site) -> Finding:
     if files != resource.RLIM_INFINITY and files < 4096:
         return Finding("limits", "warning", evidence, "Raise the open files: ulimit -n 65536.")
     if locked != resource.RLIM_INFINITY and locked < GIB and Path("/sys/class/infiniband").exists():
-        return Finding(
-            "limits",
-            "warning",
-            evidence,
-            "InfiniBand needs locked memory: ulimit -l unlimited (limits.conf).",
-        )
+        remedy = "InfiniBand needs locked memory: ulimit -l unlimited (limits.conf)."
+        return Finding("limits", "warning", evidence, remedy)
     return Finding("limits", "ok", evidence)
 
 
 def check_clock(site: Site) -> Finding:
     if time.time() < 1_700_000_000:
-        return Finding(
-            "clock",
-            "failed",
-            time.strftime("%Y-%m-%d %H:%M"),
-            "Set the clock: dated folders and TLS depend on it.",
-        )
+        remedy = "Set the clock: dated folders and TLS depend on it."
+        return Finding("clock", "failed", time.strftime("%Y-%m-%d %H:%M"), remedy)
     timedatectl = site.programs.find("timedatectl")
     if timedatectl:
         answer = site.programs.ask([timedatectl, "show", "--property=NTPSynchronized", "--value"], timeout=5)
         if answer.stdout.strip() == "no":
-            return Finding(
-                "clock", "warning", "not synchronised", "Turn on NTP: several nodes' logs should agree."
-            )
+            remedy = "Turn on NTP: several nodes' logs should agree."
+            return Finding("clock", "warning", "not synchronised", remedy)
     return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
@@ -132,12 +115,10 @@ def check_logout(site: Site) -> Finding:
         else None
     )
     if (answer is not None and "KillProcesses=yes" in answer.stdout) or kills_at_logout(Path("/etc/systemd")):
-        return Finding(
-            "logout",
-            "failed",
-            f"systemd-logind has KillUserProcesses=yes; {inside}",
-            f"loginctl enable-linger {site.environment.get('USER', 'USER')}, or every run ends at logout.",
+        remedy = (
+            f"loginctl enable-linger {site.environment.get('USER', 'USER')}, or every run ends at logout."
         )
+        return Finding("logout", "failed", f"systemd-logind has KillUserProcesses=yes; {inside}", remedy)
     return Finding("logout", "ok", f"runs outlive a logout; {inside}")
 
 

@@ -7,24 +7,21 @@ import re
 import psutil
 
 from backends.launch.image import container_words
+from backends.programs import Answer
 from backends.setup.step import Finding, Site
 
+CSV = "--format=csv,noheader,nounits"
 CUDA = re.compile(r"CUDA(?: UMD)? Version:\s*(\d+)\.(\d+)")
 DEFINITION_CUDA = (12, 6)  # of the base image of pytorch.def, nvcr.io/nvidia/pytorch:24.08-py3
 
 
 def check_gpus(site: Site) -> Finding:
-    """Driver and count from nvidia-smi: a hanging driver costs its time limit, not the application."""
+    """Driver, number and kind of the GPUs, and their memory errors."""
     query = "driver_version,name,memory.total,ecc.errors.uncorrected.volatile.total"
-    smi = site.programs.find("nvidia-smi")
-    if smi is None:
-        return Finding(
-            "gpus",
-            "warning",
-            "There is no nvidia-smi: no GPU here.",
-            "The demo runs without; real runs need GPUs.",
-        )
-    answer = site.programs.ask([smi, f"--query-gpu={query}", "--format=csv,noheader,nounits"], timeout=15)
+    answer = _smi(site, f"--query-gpu={query}", CSV)
+    if answer is None:
+        evidence = "There is no nvidia-smi: no GPU here."
+        return Finding("gpus", "warning", evidence, "The demo runs without; real runs need GPUs.")
     rows = [
         [cell.strip() for cell in row.split(",")] for row in answer.stdout.splitlines() if row.count(",") == 3
     ]
@@ -39,33 +36,28 @@ def check_gpus(site: Site) -> Finding:
         evidence += f"; not all the same: {', '.join(sorted(kinds))}"
     broken = [str(i) for i, row in enumerate(rows) if row[3].isdigit() and int(row[3]) > 0]
     if broken:
-        return Finding(
-            "gpus",
-            "failed",
-            f"{evidence}; uncorrected ECC errors on GPU {', '.join(broken)}",
-            "Take the GPU out of service.",
-        )
+        evidence += f"; uncorrected ECC errors on GPU {', '.join(broken)}"
+        return Finding("gpus", "failed", evidence, "Take the GPU out of service.")
     return Finding("gpus", "ok", evidence)
 
 
 def check_gpu_processes(site: Site) -> Finding:
-    smi = site.programs.find("nvidia-smi")
-    if smi is None:
+    answer = _smi(site, "--query-compute-apps=pid,used_memory", CSV)
+    if answer is None:
         return Finding("gpu processes", "skipped", "no nvidia-smi")
-    answer = site.programs.ask(
-        [smi, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], timeout=15
-    )
     if not answer.ok:
         return Finding("gpu processes", "skipped", "nvidia-smi did not answer")
     others = [described for row in answer.stdout.splitlines() if (described := _process(row))]
     if others:
-        return Finding(
-            "gpu processes",
-            "warning",
-            "; ".join(others[:8]),
-            "Ask their owner, or choose other GPUs with --gpus.",
-        )
+        remedy = "Ask their owner, or choose other GPUs with --gpus."
+        return Finding("gpu processes", "warning", "; ".join(others[:8]), remedy)
     return Finding("gpu processes", "ok", "no process on the GPUs")
+
+
+def _smi(site: Site, *options: str) -> Answer | None:
+    """What nvidia-smi says; None if there is none. A driver that hangs costs the time limit."""
+    smi = site.programs.find("nvidia-smi")
+    return site.programs.ask([smi, *options], timeout=15) if smi else None
 
 
 def _process(row: str) -> str:
@@ -82,10 +74,10 @@ def _process(row: str) -> str:
 
 def check_cuda(site: Site) -> Finding:
     """The driver's CUDA against the image's. A newer minor number in the image works: NVIDIA's minor version compatibility."""
-    smi = site.programs.find("nvidia-smi")
-    if smi is None:
+    answer = _smi(site)
+    if answer is None:
         return Finding("cuda", "skipped", "no nvidia-smi")
-    match = CUDA.search(site.programs.ask([smi], timeout=15).stdout)
+    match = CUDA.search(answer.stdout)
     if match is None:
         return Finding("cuda", "skipped", "nvidia-smi names no CUDA version")
     driver = int(match[1]), int(match[2])
