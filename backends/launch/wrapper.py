@@ -12,19 +12,13 @@ import time
 
 # The file is filled with blanks before the job starts and overwritten in place, so the end can be written on a full disk.
 RESERVED = 128
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(arguments: list[str]) -> None:
     pipe, exit_file, argv = int(arguments[0]), arguments[1], arguments[2:]
-    for number in (
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    ):
-        signal.signal(number, _ignore)  # a handler, not SIG_IGN: exec puts it back to the default
+    # The wrapper only waits for the job. A signal that reaches the child before its exec waits there, and ends the job.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     temporary = f"{exit_file}.part"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     os.write(descriptor, b" " * (RESERVED - 1) + b"\n")
@@ -60,16 +54,17 @@ def _say(text: str) -> None:
         pass  # output.log is on the same disk
 
 
-def _ignore(number: int, frame: object) -> None:
-    """The job handles the signal; the wrapper only waits for its end."""
-
-
 def _become(argv: list[str], pipe: int) -> None:
     """Become the job. The process group is its own, so that a signal to the group spares the wrapper."""
     os.close(pipe)
     os.setpgid(0, 0)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # python ignores these, and exec would keep that
+    for number in (
+        *SIGNALS,
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # exec keeps what is ignored, and Python ignores the last two
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         os.execvp(argv[0], argv)
     except OSError as error:

@@ -473,8 +473,7 @@ async def test_it_says_when_mlflow_is_away_and_when_it_is_back(
 async def test_without_a_run_it_says_how_to_start_one(tmp_path: Path):
     app = MonitorApp(tmp_path, None)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause()
-        assert "mdk-tui demo" in app.text()
+        await until_seen(pilot, lambda: "mdk-tui demo" in app.text())
 
 
 def test_what_a_stop_would_do_is_said_before():

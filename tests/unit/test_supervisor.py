@@ -28,10 +28,11 @@ from scripted_jobs import (
     wait_for,
     wait_for_phase,
 )
+from waiting import LIMIT
 
 from backends.errors import UserError
 from backends.files import write_json
-from backends.launch import supervision
+from backends.launch import supervision, wrapper
 from backends.launch.adoption import looked_after
 from backends.launch.start import start, start_supervisor
 from backends.launch.state_file import StateFile
@@ -493,3 +494,16 @@ def test_what_not_even_kill_ends_is_said_while_it_lasts(
     supervision.Supervision(folder, folder.plan(), Scripted(), job, state_file).run()
     assert signal.SIGKILL in job.told
     assert (state_of(folder).phase, state_of(folder).note) == ("failed", None)
+
+
+def test_a_signal_before_the_job_has_begun_ends_it(tmp_path: Path) -> None:
+    for attempt in range(10):
+        reader, writer = os.pipe()
+        words = [sys.executable, "-I", "-S", wrapper.__file__, str(writer), str(tmp_path / str(attempt))]
+        with (
+            subprocess.Popen([*words, "sleep", "1000"], pass_fds=(writer,)) as process,
+            os.fdopen(reader) as told,
+        ):
+            os.close(writer)
+            os.kill(int(told.readline()), signal.SIGTERM)
+            assert process.wait(LIMIT) == 128 + signal.SIGTERM
