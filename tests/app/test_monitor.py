@@ -107,6 +107,7 @@ SAYS = {
     "tutorial-1node.log": ("RUNNING", "iteration 100 / 500,000", "ETA 69 d", "875.6", "73.3 GiB"),
     "h200-core_r0.8.0-resume-refused.log": ("FAILED",),
     "h200-core_r0.8.0-serve.log": ("SERVING",),
+    "tutorial-preprocess.log": ("PREPROCESSING", "13,000 documents so far, 365 documents/s"),
 }
 
 
@@ -165,6 +166,7 @@ async def test_every_log_can_be_looked_at(logs: Path, tmp_path: Path):
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
             await read(pilot)
             assert app.is_running and "log" in app.text()
+            assert all(panel.region.right <= 80 for panel in app.monitor.query(Panel))
 
 
 @pytest.mark.parametrize("size", [(200, 50), (80, 24), (20, 5)])

@@ -8,6 +8,7 @@ from backends.megatron.segment import seconds_of
 from backends.ticks import duration
 from tui.widgets.status_line import Headline
 
+NO_TRAINING = "no training found"
 STYLES = {"running": "good", "finished": "good", "failed": "error", "hanging": "error", "lost": "error"}
 
 
@@ -23,7 +24,7 @@ def phase_word(record: Record, diagnosis: Diagnosis, run_phase: str | None) -> s
     if diagnosis.phase == "running":
         return activity(record)
     if diagnosis.phase == "unknown" and run_phase is None:
-        return "no training found"
+        return NO_TRAINING
     return starting_words(record)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tui.run_words import end
 from tui.screens import monitor_curves
 from tui.screens.monitor_attention import entries
 from tui.screens.monitor_curves import RunCurves
-from tui.screens.monitor_headline import activity, headline
+from tui.screens.monitor_headline import NO_TRAINING, activity, headline
 from tui.screens.monitor_sources import News, Reading, Watched
 from tui.widgets.attention import Entry
 from tui.widgets.status_line import Headline
@@ -25,11 +26,19 @@ FLOOD, FLOOD_FROM = (
     1000,
 )  # Transformer Engine's notice, and the count from which it is an alert
 
+# tools/preprocess_data.py: its progress, and the line before that.
+PREPROCESSING = re.compile(r"Processed (\d+) documents \(([\d.]+) docs/s|Time to startup: ")
+
 
 def flood_entry(line: LogLine, *, live: bool) -> Entry:
     message = f"Transformer Engine printed its attention-backend notice {line.count:,} times; the log pane shows it once."
     advice = "Stop it and start it again (R), as the tutorial advises." if live else "Start it again."
     return Entry(line.number, "warning", message, advice, line.text)
+
+
+def preprocessing_words(match: re.Match[str]) -> str:
+    done = f"{int(match[1]):,} documents so far, {float(match[2]):,.0f} documents/s. " if match[1] else ""
+    return f"{done}This is the log of tools/preprocess_data.py, not of a training."
 
 
 class MonitorModel:
@@ -44,6 +53,7 @@ class MonitorModel:
         self.record = Record()
         self.curves = RunCurves(self.record)
         self.diagnosis = diagnose(self.record)
+        self._preprocessing: re.Match[str] | None = None
         self._flood: LogLine | None = None  # a notice that came often enough for an alert
 
     def take(self, news: News) -> None:
@@ -51,6 +61,8 @@ class MonitorModel:
         self.caught_up |= news.caught_up
         self.record = self.curves.record = news.record
         floods = [line for line in news.lines if line.count >= FLOOD_FROM and FLOOD in line.text]
+        found = [match for line in news.lines if (match := PREPROCESSING.match(line.text))]
+        self._preprocessing = found[-1] if found else None if news.reset else self._preprocessing
         self._flood = floods[-1] if floods else None if news.reset else self._flood
 
     def take_reading(self, reading: Reading) -> None:
@@ -79,6 +91,8 @@ class MonitorModel:
         if lag := lag_of(self.tracking, over=info is not None and info.over):
             news = (at for at, entry in enumerate(found) if entry.severity not in ("error", "warning"))
             found.insert(next(news, len(found)), Entry(0, "warning", *lag))
+        if self._preprocessing and self.diagnosis.phase == "unknown":
+            found = [Entry(0, "info", preprocessing_words(self._preprocessing))]
         if self._flood:
             found.append(flood_entry(self._flood, live=info is not None and not info.over))
         return found
@@ -105,7 +119,7 @@ class MonitorModel:
     def headline(self, now: float) -> Headline:
         info, name = self.info, self.wanted.name if self.wanted else ""
         with self.record.lock:
-            return headline(
+            head = headline(
                 self.record,
                 self.diagnosis,
                 name,
@@ -116,6 +130,9 @@ class MonitorModel:
                 caught_up=self.caught_up,
                 now=now,
             )
+        if self._preprocessing and head.phase == NO_TRAINING:
+            return replace(head, phase="preprocessing")
+        return head
 
     def empty_words(self, pane: str) -> str:
         if not self.caught_up:
