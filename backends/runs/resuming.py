@@ -92,7 +92,7 @@ def check_idle(workspace: Workspace, save: Path, besides: RunFolder | None = Non
             )
         if not info.over:
             raise UserError(
-                f"{info.run} still {info.phase if info.phase != 'running' else 'runs'} and saves into {save}.",
+                f"{info.run} {'still runs' if info.phase == 'running' else f'is still {info.phase}'} and saves into {save}.",
                 f"Stop it first: mdk-tui stop {info.run}",
             )
 
