@@ -32,6 +32,7 @@ Match: TypeAlias = "re.Match[str]"
 Make: TypeAlias = Callable[[Match, int, "int | None"], Event]
 GIB = 1024.0  # MiB
 ITERATION = re.compile(r"iteration (\d{1,18})\b")
+SIZE = re.compile(r" *([a-z][a-z ]*)=(\d{1,15}(?:\.\d+)?) (MB|GB)")
 # Megatron-Bridge: `mem-max-allocated-gigabytes: 194.41`
 BRIDGE_NAME = re.compile(r"^mem-|-gigabytes$")
 BRIDGE_COUNTS = ("mem-alloc-retires",)
@@ -50,6 +51,7 @@ DATED = {
     "after training is done": "done",
     "running GPU sniff test (before training)": "sniff test",
 }
+CHECKPOINT_END = re.compile(r" in \w+ format *$| \[ ")  # what follows the path of a checkpoint
 # start of a line → milestone
 STARTS = {
     "using world size:": "distributed",
@@ -91,9 +93,8 @@ def _checkpoint(action: CheckpointAction) -> Make:
     def make(m: Match, line: int, rank: int | None) -> Event:
         groups = m.groupdict()
         number = groups.get("iteration")
-        return Checkpoint(
-            line, rank, action, int(number) if number else None, (groups.get("path") or "").strip()
-        )
+        path = CHECKPOINT_END.split(groups.get("path") or "", maxsplit=1)[0].strip()
+        return Checkpoint(line, rank, action, int(number) if number else None, path)
 
     return make
 
@@ -120,9 +121,9 @@ def _memory(m: Match, line: int, rank: int | None) -> Event:
 
 
 def _theoretical(m: Match, line: int, rank: int | None) -> Event:
-    found = re.findall(r"([a-z][a-z ]*?)=(\d{1,15}(?:\.\d+)?) (MB|GB)", m["values"])
+    sizes = filter(None, map(SIZE.match, m["values"].split(",")))
     return Memory(
-        line, rank, None, {name: float(v) * (GIB if unit == "GB" else 1.0) for name, v, unit in found}
+        line, rank, None, {size[1]: float(size[2]) * (GIB if size[3] == "GB" else 1.0) for size in sizes}
     )
 
 
@@ -188,14 +189,14 @@ NUMBER_OF = " in billions: "
 _TABLE: tuple[tuple[str, str, Make], ...] = (
     ("datetime: ", DATETIME, _dated),
     ("loss at ", r"(?<![\w-])validation(?P<set>-[^ ]+)? loss at (?P<where>[^|]*)\|(?P<values>.*)", _validation),
-    ("saving checkpoint at", rf"^\s*{STAMP}(?:global rank \d+ is )?saving checkpoint at iteration{IT} to (?P<path>.*?)(?: in \w+ format)?\s*$", _checkpoint("saving")),
-    (SAVED, rf"^\s*{STAMP}successfully saved checkpoint (?:from|at) iteration{IT} to (?P<path>.*?)(?: \[ [^\]]*\].*)?\s*$", _checkpoint("saved")),
+    ("saving checkpoint at", rf"^\s*{STAMP}(?:global rank \d+ is )?saving checkpoint at iteration{IT} to (?P<path>.*)", _checkpoint("saving")),
+    (SAVED, rf"^\s*{STAMP}successfully saved checkpoint (?:from|at) iteration{IT} to (?P<path>.*)", _checkpoint("saved")),
     (SAVED, rf"^\s*{STAMP}successfully saved local checkpoint from iteration{IT}\s*$", _checkpoint("saved")),
-    ("scheduled an async", rf"^\s*{STAMP}scheduled an async checkpoint save at iteration{IT} to (?P<path>.*?)\s*$", _checkpoint("queued")),
+    ("scheduled an async", rf"^\s*{STAMP}scheduled an async checkpoint save at iteration{IT} to (?P<path>.*)", _checkpoint("queued")),
     (SAVED, rf"^\s*{STAMP}successfully saved (?P<path>/\S+|\S+\.pt)\s*$", _checkpoint("saved")),
-    ("successfully loaded checkpoint", rf"^\s*{STAMP}successfully loaded checkpoint from (?P<path>.*?)(?: \[ .*?\])? at iteration{IT}", _checkpoint("loaded")),
-    ("loading ", rf"^\s*{STAMP}loading (?:distributed |release )?checkpoint from (?P<path>.*?)(?: at iteration{IT})?\s*$", _checkpoint("loading")),
-    ("could not find the metadata file", r"could not find the metadata file (?P<path>.*?)\s*$", _checkpoint("missing")),
+    ("successfully loaded checkpoint", rf"^\s*{STAMP}successfully loaded checkpoint from (?P<path>.*?) at iteration{IT}", _checkpoint("loaded")),
+    ("loading ", rf"^\s*{STAMP}loading (?:distributed |release )?checkpoint from (?P<path>(?:(?! at iteration).)*)(?: at iteration{IT})?", _checkpoint("loading")),
+    ("could not find the metadata file", r"could not find the metadata file (?P<path>.*)", _checkpoint("missing")),
     ("could not load the checkpoint", r".*could not load the checkpoint.*", _failed_quietly),
     ("Invalid metadata file", r".*ERROR: Invalid metadata file .*", _failed_quietly),
     ("Unable to load ", r".*Unable to load (?:optimizer|rng state) from checkpoint.*", _failed_quietly),

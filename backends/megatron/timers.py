@@ -12,9 +12,9 @@ from backends.megatron.lines import decode, prefix_form, strip_prefixes
 
 HEADER = re.compile(r"^\s*(?:\(min, max\) time|max time|times) across ranks \(ms\):\s*$")
 PAIR = re.compile(
-    r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: \((?P<low>\d+(?:\.\d+)?), (?P<high>\d+(?:\.\d+)?)\)\s*$"
+    r"^\s{2,}(?P<name>[\w/\-.][\w/\-. ]*): \((?P<low>\d+(?:\.\d+)?), (?P<high>\d+(?:\.\d+)?)\)\s*$"
 )
-SINGLE = re.compile(r"^\s{2,}(?P<name>[\w/\-. ]+?) ?\.*: (?P<value>\d+(?:\.\d+)?)\s*$")
+SINGLE = re.compile(r"^\s{2,}(?P<name>[\w/\-.][\w/\-. ]*): (?P<value>\d+(?:\.\d+)?)\s*$")
 NAME = re.compile(r"^\s{2,}(?P<name>[\w/\-.]+):\s*$")
 RANK = re.compile(r"^\s{2,}rank +\d+: (?P<value>\d+(?:\.\d+)?)\s*$")
 LINE = re.compile(r"^\s*time \(ms\) \|(?P<fields>.*)$")
