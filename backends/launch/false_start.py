@@ -38,8 +38,8 @@ def next_try(job_exit: JobExit | None, log: Path) -> int | None:
 
 
 def announce(log: Path, number: int) -> str:
-    """Write to the log that retry `number` follows; the sentence for the run's state. Raises OSError."""
+    """Write to the log that retry `number` follows; the words for the run's state. Raises OSError."""
     line = AGAIN.format(number=number, of=RETRIES)
     with log.open("a", encoding="utf-8") as file:
         file.write(line)
-    return line.removeprefix("mdk-tui: ").strip().capitalize()
+    return line.removeprefix("mdk-tui: ").strip()

@@ -110,11 +110,8 @@ class Supervision:
 
     def _start_again(self) -> bool:
         """Start the job once more if mpirun failed before any rank ran. Whether it was started."""
-        job = self._job
-        if self._stop is not None or not isinstance(job, Job) or job.command is None:
-            return False
-        number = next_try(job.exit(), self._folder.log)
-        if number is None:
+        job, number = self._job, self._next_try()
+        if number is None or not isinstance(job, Job):
             return False
         with self._surviving("mpirun was not started again"):
             self._retried = announce(self._folder.log, number)
@@ -127,9 +124,16 @@ class Supervision:
             return True
         return False
 
+    def _next_try(self) -> int | None:
+        job = self._job
+        if self._stop is not None or not isinstance(job, Job) or job.command is None:
+            return None
+        return next_try(job.exit(), self._folder.log)
+
     @property
-    def job_lives(self) -> bool:
-        return self._job.lives()
+    def over(self) -> bool:
+        """Whether only the end is left to be written."""
+        return not self._job.lives() and self._next_try() is None
 
     @property
     def _signs(self) -> Signs:

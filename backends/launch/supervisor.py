@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, program: Sequence[str] = SUPERV
     supervision, answer = None, dict[str, str]()
     try:
         supervision = prepare(folder, workspace) if mine else None
-        if supervision is not None and not supervision.job_lives:
+        if supervision is not None and supervision.over:
             supervision.run()  # it only writes the end, which the caller wants to read
             supervision = None
     except UserError as error:
