@@ -196,7 +196,7 @@ def test_the_server_line_in_every_state() -> None:
     failed = dataclasses.replace(at(None).info, phase="failed", reason="No checkpoint was loaded.")
     assert "failed: No checkpoint was loaded." in said(SeenRun(failed))
     named = PromptSettings(url="gpu1:8000")
-    assert "ready   http://gpu1:8000" in said(settings=named)
+    assert "by address   http://gpu1:8000" in said(settings=named)
 
 
 def test_the_label_of_a_server_names_its_checkpoint() -> None:

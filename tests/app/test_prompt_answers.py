@@ -205,7 +205,7 @@ async def test_esc_in_the_middle_of_a_stream_keeps_what_came(tmp_path: Path) -> 
             await pilot.press("escape")
             await it.until(pilot, lambda: len(history.read(it.file)) == 1)
             go.set()
-            assert "x half" in it.text and "ready" in it.line("#server")
+            assert "x half" in it.text and "by address" in it.line("#server")
 
 
 # Again, edited, branched.

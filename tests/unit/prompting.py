@@ -54,6 +54,6 @@ class Prompting:
         await until_seen(pilot, true)
 
     async def ask(self, pilot: Pilot[Any], prompt: str) -> None:
-        await self.until(pilot, lambda: "ready" in self.line("#server"))
+        await self.until(pilot, lambda: any(word in self.line("#server") for word in ("ready", "by address")))
         self.field.text = prompt
         await pilot.press("ctrl+j")

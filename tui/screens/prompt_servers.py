@@ -92,11 +92,11 @@ def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tu
     """A server and its state, for one line. `waited`: s since the question, None if there is none."""
     who = servers.named(name)
     if isinstance(who, Answerer):
-        state: Span = (
-            (f"{sign.running} ready", "good")
-            if waited is None
-            else (f"{sign.waiting} busy {waited:3.0f} s", "warning")
-        )
+        state: Span = (f"{sign.running} ready", "good")
+        if waited is not None:
+            state = (f"{sign.waiting} busy {waited:3.0f} s", "warning")
+        elif who.url == who.name:  # nobody watches it, so it may be away
+            state = ("by address", "text")
         return (state, (f"   {who.name}", "text"), (f"   {who.url}" if who.url != who.name else "", "dim"))
     if who is not None:
         stage = dict(servers.progress).get(who.run, "")
