@@ -83,9 +83,9 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = do_PATCH = _refuse_method
 
     def _reply(self, status: int, value: Any) -> None:
-        answer = (
-            isinstance(value, dict) and "text" in value
-        )  # jsonify writes compact JSON, flask_restful does not
+        # Megatron-LM's server answers with jsonify, which writes compact JSON, and refuses with flask_restful,
+        # which does not.
+        answer = isinstance(value, dict) and "text" in value
         text = json.dumps(value, sort_keys=True, separators=(",", ":")) if answer else json.dumps(value)
         content = f"{text}\n".encode()
         self.send_response(status)

@@ -72,9 +72,8 @@ class OpenAiClient:
                 yield from self._pieces(stream.chunks, gathered, request)
             else:
                 self._take(stream.whole(), gathered)
-        if (
-            gathered.empty
-        ):  # llama-cpp-python ends such a stream without a reason; it gives one if asked not to stream
+        # llama-cpp-python ends a stream that it refuses without a reason; it gives one if asked not to stream.
+        if gathered.empty:
             self._take(self._http.ask("POST", self._endpoint.path, body | {"stream": False}), gathered)
         yield self._completion(request, gathered, time.monotonic() - began)
 

@@ -106,9 +106,8 @@ def prepare(folder: RunFolder, workspace: Workspace) -> Supervision | None:
             folder.write_state(dataclasses.replace(state, supervisor=me, again=again))
         return None
     if state is None:
-        if (
-            folder.state_file.exists() or folder.log.exists()
-        ):  # a job may be running: a second one would overwrite it
+        # A job may be running, and a second one would overwrite its log.
+        if folder.state_file.exists() or folder.log.exists():
             message = f"{folder.state_file} is damaged, so its job is unknown."
             raise UserError(message, f"Its log can still be read: mdk-tui watch {folder.log}")
         first = RunState(supervisor=me, mark=_new_mark(folder), machine=this_machine(), heartbeat=time.time())

@@ -58,11 +58,8 @@ def _become(argv: list[str], pipe: int) -> None:
     """Become the job. The process group is its own, so that a signal to the group spares the wrapper."""
     os.close(pipe)
     os.setpgid(0, 0)
-    for number in (
-        *SIGNALS,
-        signal.SIGPIPE,
-        signal.SIGXFSZ,
-    ):  # exec keeps what is ignored, and Python ignores the last two
+    # exec keeps ignored signals ignored, and Python ignores SIGPIPE and SIGXFSZ.
+    for number in (*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:

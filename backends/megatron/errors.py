@@ -70,9 +70,8 @@ class ErrorCollector:
     def read(self, text: str, line: int, rank: int | None, quiet: bool = False) -> bool:
         """Read one line; whether it belongs to an error. `quiet`: its logger calls it a warning, or less."""
         if openings := len(TRACEBACK.findall(text)):
-            if text.startswith(
-                "Original "
-            ):  # a worker's traceback; the exception before only says that one failed
+            # The traceback of a worker process: the exception before it only says that a worker failed.
+            if text.startswith("Original "):
                 self._take_back(line, rank)
             traceback = self._open.setdefault(rank, _Open())
             traceback.count += openings if not traceback.chained else 0

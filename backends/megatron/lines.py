@@ -120,9 +120,8 @@ JSON_TEXT = ("log", "message", "msg", "textPayload", "line")  # keys that docker
 
 def unwrapped(block: bytes) -> bytes:
     """Whole lines. Lines that a log collector wrapped into JSON objects become again what the job printed."""
-    if b"{" not in block or not (
-        block.startswith(b'{"') or b'\n{"' in block
-    ):  # one byte is found far quicker
+    # A search for one byte is far quicker than one for three, and most blocks contain no brace.
+    if b"{" not in block or not (block.startswith(b'{"') or b'\n{"' in block):
         return block
     return b"\n".join(_text_of(line) if line.startswith(b'{"') else line for line in block.split(b"\n"))
 

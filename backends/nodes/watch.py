@@ -114,9 +114,8 @@ def watch(
         elif silent is not None and clock() - asked >= max(AGAIN, limit):
             asked = clock()
             answers, plan = ask(), folder.plan()
-            ranks = (
-                plan.processes if plan.hosts else 0
-            )  # mpirun's own allocation may reach nodes that nobody asks
+            # Without hosts in the plan, mpirun may use nodes that are not asked: their ranks cannot be counted.
+            ranks = plan.processes if plan.hosts else 0
             note = words(silent + clock() - asked, answers, ranks, training=phase == "running")
             noted = True
             with contextlib.suppress(OSError):  # a full disk: nothing more can be said

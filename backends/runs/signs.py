@@ -140,9 +140,8 @@ class SignReader:
     def finish(self) -> None:
         """Take an unfinished last line too: the log has ended."""
         self.signs.apply(self._events.finish())
-        if (
-            self.signs.error_kind is None and self.signs.pending_kind is not None
-        ):  # a supervisor before us saw it
+        # An earlier supervisor of this run saw the pending error.
+        if self.signs.error_kind is None and self.signs.pending_kind is not None:
             self.signs.error, self.signs.error_kind = self.signs.pending, self.signs.pending_kind
         self.signs.pending = self.signs.pending_kind = None
 

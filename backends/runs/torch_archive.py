@@ -132,9 +132,7 @@ def read_archive(path: Path) -> Archive | None:
             if pickled is None or archive.getinfo(pickled).file_size > PICKLE_LIMIT:
                 return None
             state = read_pickle(archive.read(pickled))
-    except (
-        Exception
-    ):  # a hostile or torn zip may raise anything from its members: zlib.error, struct.error, …
+    except Exception:  # a hostile or torn zip raises anything from its members: zlib.error, struct.error, …
         return None
     if not isinstance(state, dict):
         return None

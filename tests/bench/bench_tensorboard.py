@@ -84,9 +84,8 @@ def main() -> None:
         for form in ("simple_value", "tensor"):
             few, many = Path(place) / f"{form}-few", Path(place) / f"{form}-many"
             write(few, count // 20, form, checked=True)
-            write(
-                many, count, form, checked=False
-            )  # the checksums are not read, and take most of the writing
+            # The checksums are not read, and computing them takes most of the time of writing.
+            write(many, count, form, checked=False)
             turns = [(reading(THEIRS, few), reading(OWN, few)) for _ in range(ROUNDS)]
             (slow, number, _), (fast, same, _) = (min(times) for times in zip(*turns, strict=True))
             if number != same:

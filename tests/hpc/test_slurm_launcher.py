@@ -118,9 +118,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory, nodes: NamespaceNodes) -> It
     finally:
         told(environment, "scancel", "--full", "--signal=KILL", "--user=root")
         told(environment, "scancel", "--user=root")
-        with contextlib.suppress(
-            AssertionError
-        ):  # a slurmd that is just starting a job would not end before it
+        # A slurmd that is starting a job does not end before that job does.
+        with contextlib.suppress(AssertionError):
             until(lambda: not told(environment, "squeue", "-h"), "an empty queue", 60.0)
         for name in (*both, "slurmctld", "munge"):
             end(root / f"{name}.pid")

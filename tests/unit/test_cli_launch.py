@@ -60,9 +60,8 @@ def test_acceleration_choices_are_options(workspace: Workspace) -> None:
     text = said(
         workspace, "estimate", "--preset", "gpt3-7b", "--gpus", "8", "--without", "distributed-optimizer"
     )
-    assert (
-        f"weight and optimizer {6436659200 * 18 / 2**20:.2f} MB" in text
-    )  # 18 bytes of each of 6436659200 parameters
+    bytes_per_parameter = 18
+    assert f"weight and optimizer {6436659200 * bytes_per_parameter / 2**20:.2f} MB" in text
 
 
 def test_what_is_printed_is_what_a_shell_would_run(workspace: Workspace) -> None:

@@ -46,9 +46,8 @@ def coming(tmp_path: Path, history: SaveHistory = HISTORY, **known: int | None) 
 def test_the_next_save_is_told_with_its_time_and_whether_it_fits(tmp_path: Path) -> None:
     found = coming(tmp_path)
     assert (found.next_iteration, found.seconds_until, found.seconds) == (300, 45.0, 12.0)
-    assert (
-        found.remaining == 3 and found.size and found.fits == 10**6 // found.size
-    )  # 300, 400 and, at the end, 450
+    assert found.remaining == 3  # at 300, at 400 and, at the end, at 450
+    assert found.size and found.fits == 10**6 // found.size
     assert found.next_fits and found.all_fit
     tight = coming(tmp_path, free=found.size * 2)
     assert tight.next_fits and tight.all_fit is False

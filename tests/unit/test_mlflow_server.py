@@ -170,9 +170,8 @@ def test_a_patched_trainer_joins_the_run_of_the_companion(tmp_path: Path, server
     store = MlflowStore(Place(server.uri, "handed over"), {})
     subject = subject_of_run(folder, workspace, known_run_id(folder, Place(server.uri, "handed over")))
     assert store.open(subject.wanted).run_id == run_id
-    assert (
-        store.open(dataclasses.replace(subject.wanted, run_id="0" * 32)).run_id == run_id
-    )  # one that was deleted
+    deleted = dataclasses.replace(subject.wanted, run_id="0" * 32)
+    assert store.open(deleted).run_id == run_id
 
 
 def test_a_server_that_is_away_is_reported_at_once_and_in_words(monkeypatch: pytest.MonkeyPatch):

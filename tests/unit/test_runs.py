@@ -320,9 +320,8 @@ def test_a_cancelled_job_is_never_called_finished() -> None:
     )
     end = ending("train", JobExit(0, None), signs)  # the batch script caught the signal
     assert end.phase == "failed" and "status 0 before its end" in (end.reason or "")
-    reader.feed(
-        b"[exiting program after receiving SIGTERM.] datetime: 2026-11-30 10:00:09 \n"
-    )  # a graceful stop has its own mark
+    # Megatron-LM prints this line when it stops gracefully.
+    reader.feed(b"[exiting program after receiving SIGTERM.] datetime: 2026-11-30 10:00:09 \n")
     assert ending("train", JobExit(0, None), signs).phase == "finished"
 
 

@@ -43,10 +43,8 @@ def _is_log(name: str) -> bool:
 
 
 def _log_of_run(workspace: Workspace, name: str | None) -> tuple[str, RunInfo | None]:
-    from backends.runs.catalog import (
-        describe,
-        find_log,
-    )  # a third of the start-up time, which a log does without
+    # This import takes a third of the start-up time, and the summary of a log does not need it.
+    from backends.runs.catalog import describe, find_log
 
     log, run = find_log(workspace, name)
     return str(log), describe(run) if run is not None else None

@@ -47,9 +47,8 @@ def entries(
         ))  # fmt: skip
     if reason:
         found.insert(0, Entry(0, "error" if run_phase in ("failed", "lost") else "info", reason))
-    if diagnosis.advice and not (
-        run_phase and diagnosis.phase == "unknown"
-    ):  # a run of ours says more itself
+    # The state of a run that mdk-tui started says more than the advice on a log whose phase is unknown.
+    if diagnosis.advice and not (run_phase and diagnosis.phase == "unknown"):
         found.insert(0, Entry(0, "warning", diagnosis.advice))
     return found[:NEWS]
 

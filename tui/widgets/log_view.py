@@ -109,9 +109,8 @@ class LogView(LogMoves):
         last = max(len(self._lines) - height, 0)
         if self.following:
             self._top = last
-        elif (
-            self._cursor is not None
-        ):  # in sight, also when the pane became lower, or is seen for the first time
+        elif self._cursor is not None:
+            # The cursor stays visible when the pane becomes lower or is drawn for the first time.
             self._top = min(max(self._top, self._cursor - height + 1), self._cursor)
         self._top = min(max(self._top, 0), last)
         rank_width = len(str(max(self.buffer.ranks))) if self.buffer.ranks else 0
