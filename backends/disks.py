@@ -48,7 +48,7 @@ class Mount:
 
 
 def mount_of(folder: Path) -> Mount | None:
-    """The mount that holds `folder`; None when it cannot be told."""
+    """The mount that holds `folder`; None when it is not known."""
     found: Mount | None = None
     path = folder.resolve()
     for partition in psutil.disk_partitions(all=True):
@@ -60,7 +60,7 @@ def mount_of(folder: Path) -> Mount | None:
 
 
 def tightest_quota(folder: Path, programs: Programs) -> Quota | None:
-    """The quota that leaves least where `folder` is; None where there is none, or nobody tells."""
+    """The quota that leaves least where `folder` is; None where there is none or it is not known."""
     place = existing_parent(folder)
     mount = mount_of(place)
     if mount is None:
@@ -85,7 +85,7 @@ def tightest_quota(folder: Path, programs: Programs) -> Quota | None:
 
 
 def room(folder: Path, programs: Programs) -> int | None:
-    """Bytes that may still be written to `folder` (there yet or not); None where the file system does not say."""
+    """Bytes that may still be written to `folder`, which need not exist. None: not known."""
     free, quota = free_bytes(folder), tightest_quota(folder, programs)
     return free if free is None or quota is None else min(free, quota.left)
 

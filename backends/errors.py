@@ -1,4 +1,4 @@
-"""The one exception that is meant for the user's eyes."""
+"""The exception whose message is shown to the user."""
 
 from __future__ import annotations
 

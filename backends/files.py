@@ -58,7 +58,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_regular(path: Path, limit: int = -1) -> bytes:
-    """The (first `limit`) bytes of a regular file. Raises OSError, also for a pipe or a device: they may never end."""
+    """The first `limit` bytes of a regular file (-1: all). Raises OSError, also for pipes and devices: they may never end."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
@@ -118,7 +118,7 @@ def append_json_lines(path: Path, values: Iterable[Any]) -> None:
 
 
 def read_json_lines(path: Path, newest: int | None = None) -> Iterator[dict[str, Any]]:
-    """The JSON objects of the (last `newest`) lines; lines that are none are passed over, a missing file has none."""
+    """The JSON objects of the (last `newest`) lines; other lines are skipped. A missing file has none."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -133,7 +133,7 @@ def read_json_lines(path: Path, newest: int | None = None) -> Iterator[dict[str,
 
 
 def existing(name: str) -> Path | None:
-    """What lies at the path that somebody has typed; None where nothing does, or nothing can be called so."""
+    """The path that a user typed, if it exists; None if it does not, or if `name` is no valid path."""
     try:
         path = Path(name).expanduser()
         return path if name and path.exists() else None
@@ -142,12 +142,12 @@ def existing(name: str) -> Path | None:
 
 
 def existing_parent(folder: Path) -> Path:
-    """`folder`, or the nearest above it that is there, whatever it is."""
+    """`folder`, or its nearest parent that exists. It may be a file or a broken link."""
     return next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
 
 
 def free_bytes(folder: Path) -> int | None:
-    """What the file system of `folder` (there yet or not) still takes from this user; None where it does not say."""
+    """Bytes that this user may still write to the file system of `folder`, which need not exist. None: not known."""
     try:
         return shutil.disk_usage(existing_parent(folder)).free
     except OSError:
@@ -157,7 +157,7 @@ def free_bytes(folder: Path) -> int | None:
 def hold_lock(path: Path) -> bool:
     """Take the lock `path` for as long as this process lives; False when another process holds it.
 
-    Where the file system knows no locks (Lustre is often mounted so) only processes of this machine are seen.
+    On a file system without locks (Lustre is often mounted so), only processes of this machine are noticed.
     """
     try:
         descriptor = _lock_file(path)
@@ -178,11 +178,11 @@ def _lock_file(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except PermissionError:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # another user's, who looked after the run
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # another user, who adopted the run, owns the file
 
 
 def _hold_name(path: Path) -> bool:
-    """A socket's abstract name as the lock: the kernel gives it to one process, and takes it back when that ends."""
+    """Take an abstract socket name as the lock. The kernel gives it to one process and frees it when that process ends."""
     name = hashlib.sha256(os.fsencode(real(path))).hexdigest()
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -195,5 +195,5 @@ def _hold_name(path: Path) -> bool:
 
 
 def real(path: Path) -> Path:
-    """`path` with links followed as far as they lead. Never raises, where `Path.resolve` does for links in a circle."""
+    """`path` with links followed as far as they lead. Unlike `Path.resolve`, it accepts links in a circle."""
     return Path(os.path.realpath(path))

@@ -19,11 +19,10 @@ from backends.files import write_atomic
 
 @dataclass(frozen=True, slots=True)
 class StopSettings:
-    """[stop]"""
+    """[stop]: how long a stop may take, and when a job counts as hung."""
 
-    limit_minutes: float = 15.0  # a graceful stop may save for so long before TERM and KILL follow
-    # A job that says nothing for so long after an error is ended; 0: that is only said.
-    hang_minutes: float = 0.0
+    limit_minutes: float = 15.0  # the time a graceful stop has to save, before TERM and KILL follow
+    hang_minutes: float = 0.0  # silence after an error after which a job is ended; 0: it is only reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class MegatronSettings:
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
-    """[image]"""
+    """[image]: which Singularity image, how it is built and how it is run."""
 
     path: str = ""  # "": pytorch.sif in the clone of Megatron-LM
     definition: str = ""  # "": singularity/pytorch.def of mdk-tui
@@ -44,7 +43,7 @@ class ImageSettings:
     singularity: str = ""  # "": found in PATH or /opt/singularity/bin
     options: tuple[str, ...] = ()  # more options of `singularity exec`
     bind: tuple[str, ...] = ()  # SRC[:DEST[:OPTIONS]]
-    no_home: bool = False
+    no_home: bool = False  # do not mount the home folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +51,17 @@ class DataSettings:
     """[data]: what the set-up preprocesses."""
 
     corpus: str = ""  # a .jsonl of your own; "": the RedPajama sample of the tutorial
-    key: str = "text"  # where a document's text is
+    key: str = "text"  # the key of a document's text
     workers: int = 0  # processes of the preprocessing; 0: one a core, at most 64
 
 
 @dataclass(frozen=True, slots=True)
 class MpiSettings:
-    """[mpi]"""
+    """[mpi]: the nodes and how mpirun starts ranks on them."""
 
     hostfile: str = ""
     options: tuple[str, ...] = ("--bind-to", "none")  # more options of mpirun
-    silence_minutes: float = 10.0  # without an iteration, after which a run's nodes are asked; 0: never
+    silence_minutes: float = 10.0  # without an iteration, after which the nodes are asked; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +69,16 @@ class NotifySettings:
     """[notify]: who is told. `{subject}` in `command` becomes the news in one line; more comes on standard input."""
 
     command: tuple[str, ...] = ()  # e.g. ["mail", "-s", "{subject}", "me@example.org"]
-    queue_minutes: float = 30.0  # a run that waits in the queue for longer is told of, once; 0: never
+    queue_minutes: float = 30.0  # a longer wait in the queue is reported, once; 0: never
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSettings:
-    """[prompt]: who answers, and how long it is waited for."""
+    """[prompt]: which server answers, and how long to wait for it."""
 
     url: str = ""  # "": the newest text server of the workspace that can answer
-    wait_minutes: float = 10.0  # for an answer: the queue before it included
-    enter_sends: bool = False  # then ctrl+j begins a new line, where it otherwise sends
+    wait_minutes: float = 10.0  # time limit of an answer, including its wait in the queue of the server
+    enter_sends: bool = False  # True: enter sends and ctrl+j begins a new line; False: the other way round
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +94,39 @@ class SlurmSettings:
     options: tuple[str, ...] = ()  # more options of sbatch, such as "--qos=high"
     inside: str = "mpirun"  # what starts the ranks in the job: mpirun or srun
     srun_options: tuple[str, ...] = ()
-    save_minutes: float = 10.0  # so long before the time limit it is told to save; 0: never
-    requeue: bool = True  # saved before the time limit, or preempted: queue up again and go on
+    save_minutes: float = 10.0  # how long before the time limit the job is told to save; 0: never
+    requeue: bool = True  # requeue a job that saved before its time limit or was preempted
     poll_seconds: float = 5.0  # between two questions to the controller
 
 
 @dataclass(frozen=True, slots=True)
 class MlflowSettings:
-    """[mlflow]. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME of the environment come first."""
+    """[mlflow]. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME in the environment take precedence."""
 
     enabled: bool = True  # every run is tracked where MLflow is installed
     tracking_uri: str = ""  # "": outputs/mlflow.db of the workspace
     experiment: str = "Megatron-LM"
-    patience_minutes: float = 10.0  # after the end of a run, for a server that is away
+    patience_minutes: float = 10.0  # how long to wait for an unreachable server after the end of a run
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeSettings:
     """[resume]: what follows a crash."""
 
-    automatic: int = 0  # resume by itself at most so many times in a row; 0: never
-    pause_minutes: float = 1.0  # before the first time; twice as long before each further one
+    automatic: int = 0  # the most automatic resumes in a row; 0: never
+    pause_minutes: float = 1.0  # pause before the first resume; it doubles with each further one
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSettings:
     """[samples]: prompts that each training run completes from its checkpoints, beside the training."""
 
-    prompts: tuple[str, ...] = ()  # none: no samples
+    prompts: tuple[str, ...] = ()  # empty: no samples
     every: int = 0  # iterations between two samples; 0: on each checkpoint
     tokens: int = 48
     temperature: float = 0.8
     greedy: bool = False
-    seed: int = 1234  # the same for all, so that answers differ by the checkpoint alone
+    seed: int = 1234  # the same for all samples, so that answers differ only by the checkpoint
 
 
 @dataclass(frozen=True, slots=True)

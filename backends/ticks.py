@@ -65,7 +65,7 @@ def duration(seconds: float) -> str:
 
 
 def rounded(seconds: float) -> str:
-    """A time that is left, to the minute: a countdown of seconds would be redrawn every second and says no more."""
+    """A remaining time, to the minute: a countdown of seconds would be redrawn every second and tell nothing more."""
     return "under a minute" if seconds < 60 else duration(seconds // 60 * 60).removesuffix(" 0 s")
 
 

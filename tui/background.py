@@ -1,4 +1,4 @@
-"""Work in a thread, its result in the event loop, so that no disk and no network blocks the screen."""
+"""Runs work in a thread and delivers its result in the event loop, so that no disk or network blocks the screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def in_background(
     done: Callable[[Result], None],
     failed: Callable[[Exception], None],
 ) -> Bridge[Result]:
-    """`done` gets what `work` returns, `failed` what it raises; neither is called after `close` of what is returned."""
+    """`done` gets what `work` returns, `failed` what it raises. Neither is called after `close` of the returned object."""
 
     def once() -> Iterator[Result]:
         yield work()

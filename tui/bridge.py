@@ -18,7 +18,7 @@ from textual import events
 from textual.message_pump import MessagePump
 
 INTERVAL = 0.07  # s at least between two deliveries while more keeps coming
-SHARE = 4  # a delivery may take one part in so many of the event loop's time
+SHARE = 4  # deliveries take at most one part in this many of the event loop's time
 
 Item = TypeVar("Item")
 
@@ -95,10 +95,10 @@ class Bridge(Generic[Item]):
         self._call(self._arrived)
 
     def _call(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called in the event loop; nothing happens when that is gone."""
+        """Call `callback` in the event loop; do nothing if the loop is closed."""
         try:
             self._node.post_message(events.Callback(callback=callback))
-        except RuntimeError:  # the loop was closed between the look and the call
+        except RuntimeError:  # the loop was closed after the check above
             self._closed = True
 
     def _arrived(self) -> None:

@@ -1,8 +1,8 @@
-"""One key after the other: what is typed or pasted before a screen is there waits for it, and is not taken for commands.
+"""Handles keys and pastes one after the other, so that input typed before a screen exists reaches that screen.
 
-Textual hands a key to what has the focus, from where it comes back through every parent before the application looks
-whether it is a command. Keys that come quickly overtake this: those typed behind the digit of a screen would still go to
-the screen before, or to a screen that has neither children nor focus yet.
+Textual sends a key to the focused widget, from where it bubbles through every parent before the application checks its
+own bindings. Keys that are typed quickly overtake this: those typed after the digit of a screen would still go to the
+previous screen, or to a screen that has neither children nor focus yet.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from textual.app import App
 from textual.message_pump import MessagePump
 from textual.screen import Screen
 
-# Seconds that a key waits at most for the one before: what this had to go through may have been taken away.
+# s that a key waits at most for the previous one: a widget on the path of that one may have been removed.
 LIMIT = 0.5
-LAPS = 2  # a key, and what is made of it (a message of the widget that had it), go from the focus to the application
+LAPS = 2  # two things go from the focus to the application: the key, and the message that a widget made of it
 
 
 class EarlyInput(App[None]):
-    """Each key or paste is handed over when the one before has been dealt with, in the order they were made."""
+    """Handles each key or paste, in the order of typing, when the previous one has been handled."""
 
     def __init__(self, *, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
         self._typed: deque[events.Key | events.Paste] = deque()
-        self._handed_at: float | None = None  # when the one was handed over that is dealt with now
+        self._handed_at: float | None = None  # when the input that is being handled was handed over
         self._turn = 0
-        # Screens that are mounted, and have the focus they set then.
+        # Screens that are mounted and have set their focus.
         self._there: WeakSet[Screen[object]] = WeakSet()
 
     async def on_event(self, event: events.Event) -> None:
@@ -42,7 +42,7 @@ class EarlyInput(App[None]):
             await self._hand_over(self._turn)
 
     async def _hand_over(self, turn: int, there: Screen[object] | None = None) -> None:
-        """The next, unless another came first; or wait until its screen is there."""
+        """Hand over the next input unless another call did; if its screen is not mounted yet, wait for that."""
         if there is not None:
             self._there.add(there)
         if turn != self._turn:
@@ -54,7 +54,7 @@ class EarlyInput(App[None]):
         self._handed_at = time.monotonic()
         screen = self.screen
         if screen not in self._there:
-            # It looks into its queue once it is mounted.
+            # A screen reads its queue once it is mounted.
             self._pass_through(iter([screen]), self._turn, screen)
             return
         path = [node for node in (self.focused or screen).ancestors_with_self if node is not self]
@@ -66,7 +66,7 @@ class EarlyInput(App[None]):
     def _pass_through(
         self, path: Iterator[MessagePump], turn: int, there: Screen[object] | None = None
     ) -> None:
-        """Behind everything that waits in the queues of `path` and in our own, the next is handed over."""
+        """Hand over the next input after everything that waits in the queues of `path` and of the application."""
         for node in path:
             if node.call_later(self._pass_through, path, turn, there):
                 return

@@ -1,7 +1,7 @@
-"""An application that outlives its own mistakes: a screen that fails is replaced by one that says so, and made anew.
+"""An application that survives exceptions: a screen that fails is replaced by a report, and can be opened again.
 
-Textual's answer to an exception in a handler is to end with a traceback on the terminal. Here the report is shown on a
-screen of its own, where it can be copied; only when the application itself cannot go on does it end, with a sentence.
+Textual ends the application with a traceback when a handler raises an exception. Here the report is shown on a screen of
+its own, where it can be copied. The application ends, with one sentence, only when it cannot go on itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from backends.files import write_atomic
 from backends.text import clean
 from tui.early_input import EarlyInput
 
-FAILURES = 5  # more than so many, and something is wrong that no new screen mends
+FAILURES = 5  # after more failures the application ends: a new screen does not help
 
 
 class SurvivingApp(EarlyInput):

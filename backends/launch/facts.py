@@ -141,7 +141,7 @@ def known_throughput(plan: RunPlan, workspace: Workspace) -> Throughput | None:
         return measured
     try:
         preset = find(plan.preset, workspace)
-    except UserError:  # its preset is gone
+    except UserError:  # its preset no longer exists
         return None
     if preset.throughput is None:
         return None

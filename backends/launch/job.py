@@ -130,7 +130,7 @@ class Job:
     def start(self) -> None:
         """Start `command` in a new session, its output straight to output.log. Raises OSError when that cannot be done."""
         assert self.command is not None
-        self.folder.exit_file.unlink(missing_ok=True)  # of a start before
+        self.folder.exit_file.unlink(missing_ok=True)  # of an earlier start
         reader, writer = os.pipe()
         try:
             self.wrapper = self._wrap(self.command, writer)

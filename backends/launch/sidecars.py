@@ -118,7 +118,7 @@ def sidecars_of(
     """The sidecars of a run. One that cannot be started is reported and left out."""
     sidecars: list[Sidecar] = []
     try:
-        if plan.launcher != "slurm":  # the GPUs of this machine are not the job's
+        if plan.launcher != "slurm":  # a Slurm job does not use the GPUs of this machine
             sidecars.append(Telemetry(TelemetryRecorder(folder.telemetry, Collector(INTERVAL))))
     except OSError as error:
         say(f"no telemetry: {error.strerror}")

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None, program: Sequence[str] = SUPERV
     parser.add_argument("--ready", type=int, default=1)
     options = parser.parse_args(arguments)
     if os.fork():
-        os._exit(0)  # the starter must not have to wait for us
+        os._exit(0)  # the starter must not wait for this process
     os.setsid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ready = os.fdopen(options.ready, "w", encoding="utf-8")

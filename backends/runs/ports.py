@@ -72,7 +72,7 @@ def unseen_port(plan: RunPlan, machine: str | None = None) -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class PortBook:
-    """Who was promised which port of this machine, whatever the workspace and user: a file a port, named after it.
+    """The ports of this machine that are promised to runs, for all workspaces and users: one file per port, named after it.
 
     A run listens only when its python has started, a minute after its launch; until then only the book knows. A promise
     is void when it is old: then the port is listened on, or free. Where the folder cannot be used nothing is promised.
@@ -90,8 +90,8 @@ class PortBook:
     def promise(self, port: int, run: Path) -> None:
         path = self.folder / str(port)
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)  # an old one
-            # The folder is everybody's: a link that somebody has put there in between is not followed.
+            path.unlink(missing_ok=True)  # an old promise
+            # Everybody may write to this folder, so a link that appeared meanwhile is not followed.
             with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(f"{run}\n")
 
@@ -112,7 +112,7 @@ class PortBook:
         while time.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
                 return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            time.sleep(0.05)  # no system call waits for a lock and for an end of patience
+            time.sleep(0.05)  # no system call waits for a lock with a time limit
 
     def _open(self) -> int | None:
         lock = self.folder / "lock"

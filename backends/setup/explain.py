@@ -61,7 +61,7 @@ def explain(lines: Iterable[str], status: int, program: str = "") -> Explanation
     """The first row that fits what a failed `program` printed (the newest lines are enough); else its last words."""
     text = list(lines)
     hints = [line.removeprefix("hint: ") for line in text if line.startswith("hint: ")]
-    if hints and program.startswith("python") and len(text) > 1:  # one of our own: it has explained itself
+    if hints and program.startswith("python") and len(text) > 1:  # mdk-tui's own program
         said = text[text.index(f"hint: {hints[-1]}") - 1]
         return Explanation(said, _named(hints[-1], "download"))
     for pattern, message, remedy in ROWS:

@@ -166,7 +166,7 @@ def perform(
             ended(phase="failed", message=error.message, remedy=error.remedy)
             raise
         except (KeyboardInterrupt, SystemExit):
-            _kill(state, CANCEL_LIMIT)  # a command that began in the very moment of the signal
+            _kill(state, CANCEL_LIMIT)  # a command that began at the moment of the signal
             ended(phase="cancelled")
             raise
         ended(phase="finished")
@@ -183,7 +183,7 @@ def _only_one(folder: JobFolder) -> Generator[None]:
                 f"The step {folder.path.name} was started twice at once.", "One is enough."
             ) from None
         except OSError:
-            pass  # a file system without locks: the state file alone must do
+            pass  # a file system without locks: only the state file protects
         yield
 
 
@@ -197,7 +197,7 @@ def cancel_job(folder: JobFolder, limit: float = CANCEL_LIMIT) -> bool:
         with contextlib.suppress(ProcessLookupError):
             if state.detached:
                 os.killpg(state.process.pid, signal.SIGTERM)
-            else:  # somebody's terminal: as if Ctrl-C was pressed there
+            else:  # it runs in a terminal: end it as Ctrl-C does
                 os.kill(state.process.pid, signal.SIGINT)
         _wait(lambda: not is_alive(state.process), limit)
     ended = _kill(state, limit)

@@ -89,7 +89,7 @@ class MegatronStep(StepFindings):
             Action(f"clone {branch}", clone_it, folder, weight=weight),
             Action("put it in place", ("mv", "-n", "-T", part.name, clone.name), folder),
         ]
-        if part.exists():  # what an interrupted clone left: git cannot go on in it
+        if part.exists():  # left by an interrupted clone, which git cannot continue
             actions.insert(0, Action("remove an interrupted clone", ("rm", "-rf", "--", part.name), folder))
         return actions
 

@@ -21,7 +21,7 @@ END_LIMIT = 10.0  # s for a command to end when it is asked to
 
 
 class Output(Protocol):
-    """Where what a command prints goes to."""
+    """The destination of what a command prints."""
 
     def write(self, data: bytes, /) -> object: ...
     def flush(self) -> object: ...

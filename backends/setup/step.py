@@ -88,7 +88,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a step may look at: arguments, not globals, so that a test can make a site of its own."""
+    """Everything a step may look at. A test can make a site of its own."""
 
     workspace: Workspace
     settings: Settings

@@ -61,7 +61,7 @@ class StepsScreen(PlaceScreen):
         self._watching: Bridge[Mapping[str, JobView]] | None = None
         self._shown = ""  # the step that the panes are about
         self._verified = 0.0  # when it was last asked for, in seconds since the epoch
-        self._placed = False  # whether the mark stands where it was put, by a key or by us
+        self._placed = False  # whether a key or the screen has placed the mark
 
     def content(self) -> Iterable[Widget]:
         yield Listing(id="steps", ascii_only=self.ascii_only)

@@ -1,4 +1,4 @@
-"""Copying: through the terminal (OSC 52, which nothing confirms) and into a file, so that it is surely somewhere."""
+"""Copies text through the terminal (OSC 52, which no terminal confirms) and also into a file, which is certain."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LogPast:
     def __init__(self, onlooker: Onlooker) -> None:
         self.lines: Sequence[LogLine] = ()
         self.path: Path | None = None
-        self.before = 0  # lines of files that this one took the place of
+        self.before = 0  # lines of the files that this one replaced
         self.progress: float | None = None  # of a job that takes a while, 0 to 1
         self.matches = 0  # lines of the file that hold the searched text, as far as they were counted
         self.counting = False

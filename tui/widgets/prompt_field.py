@@ -30,7 +30,7 @@ class PromptField(TextArea):
     class Send(Message):
         """What stands in the field is to be asked; `score`: only how likely it is.
 
-        The field takes these keys itself: as the application's they would come before letters typed just before them.
+        The field handles these keys itself: as the application's bindings they would overtake letters typed just before.
         """
 
         def __init__(self, *, score: bool = False) -> None:

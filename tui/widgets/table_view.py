@@ -1,4 +1,4 @@
-"""A table whose columns are things beside each other: names at the left, a column each, more rows than fit on the screen."""
+"""A table that compares things: names of values at the left, one column for each thing, and rows that can be scrolled."""
 
 from __future__ import annotations
 
