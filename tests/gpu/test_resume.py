@@ -240,7 +240,7 @@ def test_a_longer_schedule_is_refused_without_the_flag_and_goes_on_with_it(
 @pytest.mark.parametrize(
     "changes", [("--tensor-model-parallel-size", "2"), ("--hidden-size", "1024"), ("--swiglu",)]
 )
-def test_what_cannot_load_is_refused_before_anything_starts(
+def test_an_unloadable_checkpoint_is_refused_before_anything_starts(
     workspace: Workspace, resumed: RunFolder, changes: tuple[str, ...]
 ) -> None:
     before = sorted(workspace.runs.glob("*/*"))

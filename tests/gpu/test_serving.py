@@ -168,7 +168,7 @@ def test_the_later_checkpoint_knows_held_out_text_better(
         MegatronClient(address(newest)).score("word " * 2000)
 
 
-def test_a_checkpoint_that_no_run_wrote_tells_its_flags_itself(
+def test_a_checkpoint_without_a_known_run_provides_its_flags(
     site: Any, newest: RunFolder, older: RunFolder, save: Path
 ) -> None:
     for folder in (newest, older):

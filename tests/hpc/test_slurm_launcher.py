@@ -312,13 +312,13 @@ def test_a_job_that_was_taken_though_the_answer_was_lost_is_found(jobs: Jobs, tm
     assert folder.batch_job() == (tmp_path / "said").read_text().strip()
 
 
-def test_what_slurm_refuses_is_said_in_its_words(jobs: Jobs) -> None:
+def test_a_refusal_of_slurm_is_reported_in_its_words(jobs: Jobs) -> None:
     jobs.settings('partition = "nowhere"')
     with pytest.raises(UserError, match=r"Slurm refuses the job: .*invalid partition"):
         start(jobs.plan("refused"), jobs.workspace, environment=jobs.environment)
 
 
-def test_a_cancel_by_hand_is_told_as_such(jobs: Jobs) -> None:
+def test_a_cancel_by_hand_is_reported_as_such(jobs: Jobs) -> None:
     folder = jobs.start(jobs.plan("cancelled"))
     until(lambda: describe(folder).iteration, f"an iteration: {log(folder)[-2000:]}")
     jobs.slurm("scancel", folder.batch_job() or "")

@@ -31,7 +31,7 @@ def test_on_and_off_again(name: str) -> None:
     assert accelerated(on, [name]) == on and accelerated(off, (), [name]) == off
 
 
-def test_what_is_on_stays_as_it_was_written() -> None:
+def test_an_acceleration_that_is_on_keeps_its_arguments() -> None:
     given = ("--num-layers", "2", "--fp8-format", "e4m3", "--recompute-activations")
     assert accelerated(given, ["fp8"], recompute="selective") == given
 

@@ -124,7 +124,7 @@ SAID = {
 }  # fmt: skip
 
 
-def test_what_rank_0_says_is_taken_with_care() -> None:
+def test_a_damaged_result_of_rank_0_is_ignored() -> None:
     lines = ["noise", f"[1,0]<stdout>: mdk-allreduce {json.dumps(SAID)}"]
     found = read_result(lines)
     assert found is not None and found.within == {} and found.between[0][:2] == ("n1", "n2")

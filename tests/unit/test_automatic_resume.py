@@ -68,14 +68,14 @@ def test_it_is_off_unless_it_is_wanted() -> None:
         ({"tracked": 100}, "last iteration"),
     ],
 )
-def test_what_would_end_so_again_is_not_repeated_and_the_reason_said(
+def test_a_run_that_would_fail_again_is_not_resumed_and_the_reason_is_given(
     changes: dict[str, Any], word: str
 ) -> None:
     again = decided(**changes)
     assert again is not None and not again.due and word in (again.dropped or "") and word in again.words()
 
 
-def test_what_is_said_in_each_case() -> None:
+def test_an_automatic_resume_describes_its_state() -> None:
     due = Again(2, 3, at=datetime(2026, 11, 30, 14, 2, 10).timestamp())
     assert due.words() == "Resumes by itself at 14:02:10 (2 of 3)."
     assert "as 2026-11-30/14-02-10 (2 of 3)" in dataclasses.replace(due, run="2026-11-30/14-02-10").words()
@@ -104,7 +104,7 @@ def test_the_cause_of_a_crash_is_kept_beside_its_consequences(logs: Path) -> Non
         (f"KeyboardInterrupt\n{iteration_line(6)}", False),  # an attempt before this one
     ],
 )
-def test_who_ended_it_was_there_and_is_not_resumed_behind_their_back(end: str, by_somebody: bool) -> None:
+def test_an_interruption_by_a_person_is_distinguished_from_other_ends(end: str, by_somebody: bool) -> None:
     reader = SignReader(Signs(), Parser())
     reader.feed((iteration_line(5) + end).encode())
     reader.finish()
@@ -194,7 +194,7 @@ def test_a_stop_calls_it_off(workspace: Workspace) -> None:
     assert len(list(run_folders(workspace))) == 1
 
 
-def test_who_resumes_by_hand_is_not_joined_by_the_automatic_one(workspace: Workspace) -> None:
+def test_a_resume_by_hand_calls_off_the_automatic_one(workspace: Workspace) -> None:
     folder = crashed(workspace, limit=1, pause=600)
     wait_for_phase(folder, "failed")
     by_hand = start_resumption(resumption(workspace, None, None, (), datetime.now()), workspace)
@@ -214,7 +214,7 @@ def test_a_supervisor_killed_while_it_waits_is_replaced_by_whoever_looks(workspa
     assert newest(workspace).name == again
 
 
-def test_who_ends_what_hangs_does_not_wait_for_its_automatic_resume(workspace: Workspace) -> None:
+def test_ending_a_hung_run_does_not_wait_for_its_automatic_resume(workspace: Workspace) -> None:
     folder = training(workspace, limit=1, pause=600)
     wait_for(lambda: state_of(folder).signs.saved)
     *_, info = stop_run(folder, workspace, hung=True)

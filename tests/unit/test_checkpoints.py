@@ -341,7 +341,7 @@ class TestPruning:
         assert [c.iteration for c in checkpoints(tmp_path)] == [400, 300]
         assert "iter_0000200" in (tmp_path / RECORD).read_text()
 
-    def test_what_became_needed_since_the_question_stays(self, tmp_path: Path) -> None:
+    def test_a_checkpoint_that_became_needed_after_the_question_stays(self, tmp_path: Path) -> None:
         for iteration in (100, 200, 300, 400):
             torch_checkpoint(tmp_path, iteration)
         plan = plan_pruning(tmp_path, 1, frozenset())
@@ -363,7 +363,7 @@ class TestPruning:
         prune(plan, "now", frozenset())
         assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["iter_0000200", TRACKER, RECORD])
 
-    def test_what_cannot_be_removed_is_said(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_removal_is_reported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for iteration in (100, 200):
             torch_checkpoint(tmp_path, iteration)
 
@@ -401,7 +401,7 @@ class TestPruning:
         linked = needed_by_branches(Workspace(tmp_path / "ws"), [save])
         assert [c.iteration for c in plan_pruning(save, 1, linked).remove] == [300]
 
-    def test_what_a_text_server_has_loaded_stays_until_it_ends(self, tmp_path: Path) -> None:
+    def test_a_checkpoint_that_a_text_server_loaded_stays_until_the_server_ends(self, tmp_path: Path) -> None:
         workspace, save = Workspace(tmp_path / "ws"), tmp_path / "save"
         for iteration in (100, 200):
             torch_checkpoint(save, iteration)
@@ -412,13 +412,13 @@ class TestPruning:
         run.write_state(RunState("finished"))
         assert needed_by_branches(workspace, [save]) == frozenset()
 
-    def test_what_the_tracker_names_stays(self, tmp_path: Path) -> None:
+    def test_the_checkpoint_that_the_tracker_names_stays(self, tmp_path: Path) -> None:
         for iteration in (100, 200, 300):
             torch_checkpoint(tmp_path, iteration)
         (tmp_path / TRACKER).write_text("100")
         assert [c.iteration for c in plan_pruning(tmp_path, 1, frozenset()).remove] == [200]
 
-    def test_what_a_branch_links_to_stays(self, tmp_path: Path) -> None:
+    def test_a_checkpoint_that_a_branch_links_to_stays(self, tmp_path: Path) -> None:
         parent, branch = tmp_path / "2026-11-30" / "01-00-00", tmp_path / "2026-11-30" / "02-00-00"
         for iteration in (100, 200, 300):
             torch_checkpoint(parent, iteration)

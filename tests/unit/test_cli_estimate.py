@@ -44,7 +44,7 @@ def test_arguments_change_the_estimate_and_a_measurement_the_time() -> None:
     assert half["parameters"]["transformer"] < 0.51 * base["parameters"]["transformer"]
 
 
-def test_what_does_not_fit_is_said_beside_the_figures() -> None:
+def test_a_model_that_does_not_fit_is_reported_with_the_figures() -> None:
     done = CliRunner().invoke(
         cli, ["estimate", "--preset", "gpt3-70b", "--gpus", "8"], catch_exceptions=False
     )

@@ -35,7 +35,7 @@ def shown(workspace: Workspace, *words: str) -> dict[str, Any]:
     return json.loads(said(workspace, "launch", "--dry-run", "--json", *words))
 
 
-def test_the_recipe_is_the_default_and_what_is_missing_is_said(workspace: Workspace) -> None:
+def test_the_recipe_is_the_default_and_missing_files_are_reported(workspace: Workspace) -> None:
     found = shown(workspace)
     assert value_of(found["argv"], "--hidden-size") == "4096"
     errors = {problem["field"] for problem in found["problems"] if problem["severity"] == "error"}

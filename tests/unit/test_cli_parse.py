@@ -98,7 +98,7 @@ def test_a_failing_read_is_a_sentence_and_a_remedy(command: str) -> None:
     )
 
 
-def test_what_was_read_before_a_failure_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_before_a_read_error_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     class FailingDisk(io.RawIOBase):
         chunks: ClassVar = [iteration_line(10).encode(), b" saving checkpoint at iter"]
 
@@ -118,7 +118,7 @@ def test_what_was_read_before_a_failure_is_shown(monkeypatch: pytest.MonkeyPatch
     assert "train.log cannot be read further: Stale file handle" in str(result.exception)
 
 
-def test_a_closed_standard_input_is_said() -> None:
+def test_a_closed_standard_input_is_reported() -> None:
     closed = ["sh", "-c", 'exec "$@" <&-', "sh", *PROGRAM, "parse", "-"]
     done = subprocess.run(closed, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Standard input is closed" in done.stderr

@@ -216,7 +216,7 @@ def test_a_dry_run_starts_nothing(terminal: Terminal) -> None:
         (("demo",), 2, "--headless"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_a_sentence(
+def test_impossible_commands_are_refused_with_a_sentence(
     terminal: Terminal, words: tuple[str, ...], status: int, sentence: str
 ) -> None:
     assert sentence in terminal(*words, status=status).stderr

@@ -35,7 +35,7 @@ def megatron(workspace: Workspace) -> RunPlan:
     return with_master_port(plan, workspace, lambda port: True, book=PortBook(workspace.root / "ports"))
 
 
-def test_what_is_shown_reads_back_and_changes_nothing(workspace: Workspace) -> None:
+def test_a_command_that_is_read_back_unchanged_gives_the_same_plan(workspace: Workspace) -> None:
     for plan in (megatron(workspace), train_plan("demo", TINY.arguments, (), workspace.root / "a b'c")):
         command = commands(plan, workspace)
         assert edited(plan, workspace, command.shell()) == plan
@@ -111,7 +111,7 @@ def test_a_batch_script_is_edited_as_a_whole(workspace: Workspace) -> None:
         ("export 1=2\na", "no NAME=VALUE"),
     ],
 )
-def test_what_cannot_run_is_said(text: str, message: str) -> None:
+def test_commands_that_cannot_run_are_refused_with_a_reason(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_shell(text)
 

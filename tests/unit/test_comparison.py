@@ -109,7 +109,9 @@ def test_the_same_arguments_differ_in_nothing() -> None:
         (("--optimizer", "sgd"), "--optimizer"),
     ],
 )  # fmt: skip
-def test_what_cannot_load_is_refused_and_says_how_to_go_on(changes: tuple[str, ...], flag: str) -> None:
+def test_a_difference_that_prevents_loading_is_refused_with_a_remedy(
+    changes: tuple[str, ...], flag: str
+) -> None:
     found = {d.flag: d for d in compare(stored_by(*SMOKE), plan_of(*changed(SMOKE, *changes)))}
     assert found[flag].verdict == "refused" and found[flag].message and found[flag].remedy
     problem = found[flag].as_problem()
@@ -153,13 +155,13 @@ def test_in_a_distributed_checkpoint_the_layout_may_change() -> None:
     )
 
 
-def test_a_distributed_checkpoint_is_only_read_when_that_is_said() -> None:
+def test_a_distributed_checkpoint_needs_auto_detect_ckpt_format() -> None:
     differences = compare(stored_by(*SMOKE, distributed=True), plan_of(*SMOKE))
     assert needed_flags(differences) == {"--auto-detect-ckpt-format": ()}
     assert compare(stored_by(*SMOKE, distributed=True), plan_of(*SMOKE, "--auto-detect-ckpt-format")) == ()
 
 
-def test_what_was_not_saved_is_not_asked_for() -> None:
+def test_state_that_was_not_saved_is_not_loaded() -> None:
     stored = stored_by(*SMOKE, no_save_optim=True, no_save_rng=True)
     assert needed_flags(compare(stored, plan_of(*SMOKE))) == {"--no-load-optim": (), "--no-load-rng": ()}
 
@@ -199,7 +201,7 @@ def test_a_number_written_in_another_way_is_the_same() -> None:
     assert compare(stored_by(*SMOKE), plan_of(*changed(SMOKE, "--lr", "0.0006", "--min-lr", "6e-5"))) == ()
 
 
-def test_a_schedule_that_its_arguments_do_not_tell_goes_on_as_it_is_stored() -> None:
+def test_a_schedule_without_arguments_continues_as_stored() -> None:
     """After a run with --use-checkpoint-opt_param-scheduler: nobody asked for another one now."""
     values = planned_values(changed(SMOKE, "--lr", "1e-4"), "megatron")
     stored = Stored(values, schedule_state(planned_values(SMOKE, "megatron")), "iter_0000100")
@@ -216,13 +218,13 @@ def test_a_schedule_that_its_arguments_do_not_tell_goes_on_as_it_is_stored() -> 
         (("--log-interval", "1"), "Nothing in the checkpoint"),
     ],
 )
-def test_what_nothing_depends_on_is_harmless(changes: tuple[str, ...], word: str) -> None:
+def test_a_difference_without_consequences_is_harmless(changes: tuple[str, ...], word: str) -> None:
     [difference] = compare(stored_by(*SMOKE, "--data-path", "arxiv"), plan_of(*changed(SMOKE, *changes)))
     assert (difference.flag, difference.verdict) == (changes[0], "harmless") and word in difference.message
     assert difference.as_problem() is None
 
 
-def test_what_loads_as_another_model_is_a_warning() -> None:
+def test_a_change_that_loads_as_another_model_is_a_warning() -> None:
     [difference] = compare(stored_by(*LLAMA), plan_of(*changed(LLAMA, "--rotary-base", "10000")))
     problem = difference.as_problem()
     assert difference.verdict == "changes" and problem is not None and problem.severity == "warning"

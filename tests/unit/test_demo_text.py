@@ -64,7 +64,9 @@ def test_where_a_distribution_left_the_help_out_docstrings_are_read(monkeypatch:
         (b"[" * 100_000, "line 1 is not a JSON object"),
     ],
 )
-def test_what_is_no_jsonl_is_one_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_jsonl_is_refused_in_one_sentence(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
     with pytest.raises(CorpusError, match=said):

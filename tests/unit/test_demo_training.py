@@ -382,7 +382,7 @@ def test_ranks_are_announced_by_mpirun_or_by_srun_with_pmix() -> None:
         (["--vocab-size", "100"], "below the 256 bytes"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(words: list[str], said: str) -> None:
+def test_arguments_that_cannot_be_trained_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(said)):
         arguments(*words)
 

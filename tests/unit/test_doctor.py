@@ -161,7 +161,7 @@ def test_questions_are_asked_at_the_same_time() -> None:
     assert sorted(in_parallel([both.wait, both.wait])) == [0, 1]
 
 
-def test_what_cannot_be_looked_at_is_a_finding() -> None:
+def test_an_error_during_a_check_becomes_a_finding() -> None:
     def broken() -> Finding:
         raise OSError(5, "Input/output error", "/lustre")
 

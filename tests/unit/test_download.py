@@ -211,7 +211,7 @@ def test_a_proxy_is_honoured(server: Server, tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
-def test_what_does_not_fit_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
+def test_a_file_that_does_not_fit_is_refused_before_the_download(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Not enough room"):
         refuse_without_room(tmp_path / "file.part", 10**18, 0)
     refuse_without_room(tmp_path / "file.part", None, 0)

@@ -99,7 +99,7 @@ def test_names_and_constants_are_pynvmls() -> None:
         assert own == theirs
 
 
-def test_what_an_old_driver_lacks_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_that_an_old_driver_lacks_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     (gpu,) = read(Driver(0), monkeypatch)
     assert (gpu.name, gpu.memory_total, gpu.utilization) == ("NVIDIA H100 80GB HBM3", 80 * GIB, 97)
     assert (gpu.power, gpu.temperature, gpu.ecc_errors, gpu.processes) == (None, None, None, ())

@@ -27,7 +27,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("refusal", [0, errno.ENOLCK, errno.ENOSYS])
-def test_a_lock_is_one_process_s_until_that_ends(
+def test_a_lock_belongs_to_one_process_until_it_ends(
     tmp_path: Path, refusal: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also on Lustre, whose mounts often refuse flock: an errno stands in for one."""
@@ -46,7 +46,7 @@ def test_a_lock_is_one_process_s_until_that_ends(
     assert hold_lock(tmp_path / "lock")
 
 
-def test_what_is_no_json_object_is_none(tmp_path: Path) -> None:
+def test_read_json_gives_none_for_anything_but_an_object(tmp_path: Path) -> None:
     for content in (b"", b"[]", b'{"a": ', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000):
         (tmp_path / "x").write_bytes(content)
         assert read_json(tmp_path / "x") is None

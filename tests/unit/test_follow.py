@@ -147,7 +147,7 @@ def test_a_truncated_or_replaced_log_is_another_attempt(log: Path, watch: Watch,
     assert watching.texts[51].startswith(" [2026-11-30 09:00:51]")
 
 
-def test_what_was_written_before_a_rotation_is_not_lost(log: Path, watch: Watch) -> None:
+def test_lines_written_before_a_rotation_are_not_lost(log: Path, watch: Watch) -> None:
     log.write_text(iterations(1, 3))
     watching = watch(FileSource(log))
     watching.until_iteration(3)

@@ -53,7 +53,7 @@ def test_names_slots_blanks_and_comments() -> None:
         ("n1 \x1b[2Jslots=8", "not understood", "slots"),
     ],
 )  # fmt: skip
-def test_a_line_that_is_wrong_is_named_with_what_to_write(line: str, message: str, remedy: str) -> None:
+def test_a_wrong_line_is_named_with_its_correction(line: str, message: str, remedy: str) -> None:
     read = parse(f"# first\n{line}\nn9 slots=8\n")
     assert [host.name for host in read.hosts] == ["n9"]
     (note,) = read.notes
@@ -61,7 +61,7 @@ def test_a_line_that_is_wrong_is_named_with_what_to_write(line: str, message: st
     assert message in note.message and remedy in note.remedy and "\x1b" not in note.message
 
 
-def test_what_is_odd_between_lines_is_said_beside_the_line() -> None:
+def test_problems_between_lines_are_reported_beside_the_line() -> None:
     read = parse("n1 slots=8\nn2 slots=4\nn1 slots=8\nlocalhost\nn3 slots=8 username=me\n")
     assert [(note.line, note.severity) for note in read.notes] == [
         (2, "warning"), (3, "error"), (4, "warning"), (4, "error"), (5, "warning"),
@@ -109,7 +109,7 @@ def test_slurms_lists_are_expanded() -> None:
     assert allocation_text({}) == ""
 
 
-def test_what_nobody_named_is_for_megatrons_training_on_all_gpus(workspace: Workspace) -> None:
+def test_a_slurm_allocation_is_used_only_for_megatrons_training_on_all_gpus(workspace: Workspace) -> None:
     slurm = {"SLURM_JOB_NODELIST": "a,b", "SLURM_GPUS_ON_NODE": "8"}
     wish = Placement(in_image=False)
     plan = placed(PLAN, workspace, wish, slurm)
@@ -166,7 +166,7 @@ def test_a_new_hostfile_is_the_workspaces_and_is_found_again(workspace: Workspac
     assert again is not None and (again.why, again.text) == ("settings", "n1 slots=4\n")
 
 
-def test_a_folder_that_may_not_be_written_is_said(workspace: Workspace) -> None:
+def test_a_read_only_folder_is_reported(workspace: Workspace) -> None:
     file = workspace.root / "file"
     file.touch()
     with pytest.raises(UserError, match="cannot be written"):

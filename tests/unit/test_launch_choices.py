@@ -40,7 +40,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 
 
-def test_nothing_written_is_the_preset(workspace: Workspace) -> None:
+def test_an_empty_form_gives_the_plan_of_the_preset(workspace: Workspace) -> None:
     plan, resumption = plan_of(Choices(RECIPE), workspace, NOW, present=8)
     assert resumption is None and (plan.processes, plan.launcher, plan.preset) == (8, "mpirun", "gpt3-7b")
     assert plan.arguments == (*RECIPE.arguments, "--exit-signal-handler")
@@ -50,7 +50,7 @@ def test_nothing_written_is_the_preset(workspace: Workspace) -> None:
         assert plan_of(smoke, workspace, NOW, present=8)[0].processes == 1
 
 
-def test_what_is_written_decides(workspace: Workspace) -> None:
+def test_entries_of_the_form_override_the_preset(workspace: Workspace) -> None:
     texts = {
         "gpus": "2,3", "tensor": "2", "batch": " 512 ", "save": "/big", "mlflow": "http://localhost:5000",
         "more": "--seed 7", "less": "--swiglu --fp8-format", "data": "0.5 'a b' 0.5 c",
@@ -79,14 +79,14 @@ def test_the_demo_is_not_split_and_takes_processes(workspace: Workspace) -> None
 
 
 @pytest.mark.parametrize("text", ["x", "1,", "0", "1,1", "-1", "1.5", "٣"])
-def test_gpus_that_are_none(text: str) -> None:
+def test_wrong_gpu_lists_are_refused(text: str) -> None:
     with pytest.raises(UserError):
         gpus_of(text)
     assert gpus_of("") is None and gpus_of("3") == (0, 1, 2) and gpus_of("4, 6") == (4, 6)
 
 
 @pytest.mark.parametrize("name", ["more", "data", "less"])
-def test_an_open_quotation_is_said(workspace: Workspace, name: str) -> None:
+def test_an_open_quotation_is_reported(workspace: Workspace, name: str) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         plan_of(Choices(RECIPE, {name: "'a"}), workspace, NOW)
 

@@ -49,7 +49,7 @@ def test_the_recipe_has_no_problem() -> None:
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 4", 8, "--num-layers-per-virtual-pipeline-stage"),
     ],
 )  # fmt: skip
-def test_what_megatron_would_refuse_is_an_error(words: str, gpus: int, field: str) -> None:
+def test_a_layout_that_megatron_would_refuse_is_an_error(words: str, gpus: int, field: str) -> None:
     arguments = [*RECIPE, *shlex.split(words)]
     problems = check(arguments, Resources(gpus))
     assert problems and problems[0].severity == "error"
@@ -72,7 +72,7 @@ def test_what_megatron_would_refuse_is_an_error(words: str, gpus: int, field: st
         ("--make-vocab-size-divisible-by 40000", "--make-vocab-size-divisible-by"),
     ],
 )
-def test_what_wastes_something_is_a_warning(words: str, field: str) -> None:
+def test_a_wasteful_layout_is_a_warning(words: str, field: str) -> None:
     problems = check([*RECIPE, *shlex.split(words)], H100)
     assert [(problem.severity, problem.field) for problem in problems] == [("warning", field)]
 

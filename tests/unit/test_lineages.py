@@ -60,7 +60,7 @@ def test_the_last_save_is_at_the_end_and_after_it_none_comes(tmp_path: Path) -> 
     assert (over.next_iteration, over.remaining) == (None, 0)
 
 
-def test_what_is_not_known_is_not_guessed(tmp_path: Path) -> None:
+def test_unknown_inputs_give_unknown_forecasts(tmp_path: Path) -> None:
     assert coming(tmp_path, interval=None).next_iteration is None
     assert coming(tmp_path, SaveHistory()).next_iteration is None
     found = coming(tmp_path, SaveHistory(iteration=5), train_iters=None, free=None)
@@ -104,14 +104,14 @@ def test_all_folders_are_found_with_their_runs_losses_and_branches(workspace: Wo
     assert found["01-00-00"].points[0].loss is None
 
 
-def test_what_is_known_first_comes_first_and_the_newest_stands_first(workspace: Workspace) -> None:
+def test_folders_are_yielded_before_their_logs_are_read_and_sorted_newest_first(workspace: Workspace) -> None:
     steps = list(lineages(workspace))
     assert [len(step) for step in steps[:3]] == [1, 2, 3]
     assert steps[0][0].points[0].loss is None, "the folders come before the logs"
     assert [lineage.newest for lineage in steps[-1]] == sorted((x.newest for x in steps[-1]), reverse=True)
 
 
-def test_who_closes_it_is_not_kept_waiting(workspace: Workspace) -> None:
+def test_closing_ends_the_reading_early(workspace: Workspace) -> None:
     looks: list[int] = []
 
     def closed() -> bool:

@@ -166,7 +166,7 @@ def test_singularity_is_found_where_these_servers_have_it() -> None:
     assert find_singularity(ImageSettings(singularity="/no"), nothing) is None
 
 
-def test_what_is_missing_is_said_with_a_remedy(workspace: Workspace, clone: Path) -> None:
+def test_missing_files_and_programs_are_reported_with_a_remedy(workspace: Workspace, clone: Path) -> None:
     plan = planned(image=str(clone / "pytorch.sif"), arguments=(*FLAGS, "--mock-data"))
     assert [p.field for p in mpirun(find=nothing).check(plan, workspace)] == ["launcher", "image", "image"]
     (clone / "pytorch.sif").touch()
@@ -238,7 +238,7 @@ def test_a_promised_port_is_nobody_elses_until_its_run_is_over_or_the_promise_ol
         ((), None),
     ],
 )
-def test_a_port_that_was_looked_for_on_another_machine_is_said(
+def test_a_port_that_was_probed_on_another_machine_is_reported(
     hosts: tuple[str, ...], first: str | None
 ) -> None:
     plan = planned(hosts=hosts, environment={"MASTER_PORT": "14535"})
@@ -249,7 +249,7 @@ def test_a_port_that_was_looked_for_on_another_machine_is_said(
 
 
 @pytest.mark.parametrize(("first", "port"), [("node2.elsewhere:8", "14535"), ("localhost:8", "14540")])
-def test_what_listens_here_does_not_matter_where_rank_0_is_elsewhere(
+def test_listeners_of_this_machine_do_not_matter_if_rank_0_runs_elsewhere(
     tmp_path: Path, first: str, port: str
 ) -> None:
     plan = with_master_port(
@@ -269,7 +269,7 @@ def test_a_port_that_the_probe_chose_is_not_warned_of(workspace: Workspace) -> N
     assert "MASTER_PORT" not in [problem.field for problem in preview_of(named, workspace).problems]
 
 
-def test_what_somebody_else_put_into_the_book_holds_nobody_up(tmp_path: Path) -> None:
+def test_foreign_files_in_the_port_folder_block_nobody(tmp_path: Path) -> None:
     """The folder is everybody's: a pipe instead of a promise, one instead of the lock, a lock that is never given back."""
     folder = tmp_path / "ports"
     book = PortBook(folder, patience=0.1)
@@ -394,7 +394,7 @@ def test_a_server_has_a_process_for_each_part_of_its_model(workspace: Workspace)
     assert default_launcher("server") == "mpirun" and default_launcher("demo") == "local"
 
 
-def test_what_is_not_said_follows(workspace: Workspace) -> None:
+def test_unset_choices_get_their_defaults(workspace: Workspace) -> None:
     plan = placed(planned(gpus=(2, 3)), workspace, Placement(no_home=True))
     assert plan.processes == 2 and plan.image == str(workspace.megatron / "pytorch.sif")
     assert plan.image_options == ("--no-home",)

@@ -241,7 +241,7 @@ def test_exceptions_of_packages_end_a_traceback_whatever_their_name() -> None:
     assert one(text, "error")["first_rank"] == 0
 
 
-def test_a_bare_assertion_says_what_it_asserted() -> None:
+def test_a_bare_assertion_error_shows_its_source_line() -> None:
     row = one("\n".join(traceback("", "AssertionError")) + "\n", "error")
     assert row["kind"] == "no-tokenizer-file"
     row = one("Traceback (most recent call last):\n  File x\n    assert a == b\nAssertionError\n", "error")

@@ -113,7 +113,7 @@ def test_time_stamps_of_every_version(stamp: str, time: str | None) -> None:
         "micro_iteration 10/20 | lm loss: 1.0 |",
     ],
 )
-def test_what_is_no_iteration_line(line: str) -> None:
+def test_similar_lines_are_not_iteration_lines(line: str) -> None:
     found = rows(parse(f"{line}\n" * 5))
     assert not [row for row in found if row["event"] in ("iteration", "timers")]
 

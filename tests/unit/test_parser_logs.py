@@ -40,7 +40,7 @@ COUNTED = ("iteration", "validation", "checkpoint", "error", "alert", "exit")
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_what_a_log_says_and_how_often(logs: Path, name: str) -> None:
+def test_a_log_gives_the_expected_number_of_each_event(logs: Path, name: str) -> None:
     data = (logs / f"{name}.log").read_bytes()
     found = rows(parse(data))
     counts = Counter(row["event"] for row in found)

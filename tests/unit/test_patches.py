@@ -282,7 +282,7 @@ def test_srun_is_as_good_as_mpirun(train: Script) -> None:
         (ONE_OF_TWO, (*FIVE, "--save", ""), "--save needs a folder"),
     ],
 )
-def test_what_would_go_wrong_later_is_refused_now(
+def test_arguments_that_would_fail_later_are_refused_at_once(
     train: Script, rank: dict[str, str], arguments: tuple[str, ...], said: str
 ) -> None:
     result = train.run(*arguments, rank=rank)

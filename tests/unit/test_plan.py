@@ -78,7 +78,7 @@ def test_a_sound_plan_has_no_problem() -> None:
         (("--title", "zero \0 byte"), "arguments"),
     ],
 )
-def test_what_is_wrong_is_named_with_a_remedy(changes: tuple[str, ...], field: str) -> None:
+def test_wrong_arguments_are_named_with_a_remedy(changes: tuple[str, ...], field: str) -> None:
     plan = train_plan("demo", MODEL, changes, Path("/base/save"))
     assert field in errors(plan)
     assert all(problem.remedy for problem in plan.check())
@@ -118,7 +118,7 @@ def test_a_plan_survives_its_file(tmp_path: Path) -> None:
     "damage",
     [{"kind": 3}, {"trainer": "rm"}, {"arguments": "--lr"}, {"arguments": [1]}, {"gpus": ["0"]}, {"layout": []}, {"save": 1}],
 )  # fmt: skip
-def test_what_is_no_plan_is_refused_with_its_name(damage: dict[str, object]) -> None:
+def test_a_damaged_plan_is_refused_with_its_file_name(damage: dict[str, object]) -> None:
     with pytest.raises(UserError, match=r"plan\.json is not a plan"):
         RunPlan.from_json({**planned().as_json(), **damage}, "plan.json")
 

@@ -108,14 +108,14 @@ OTHER_GPU = dataclasses.replace(H100, name="NVIDIA A100-SXM4-80GB")
         ({"ahead": -3.2}, "clock", "warning", "3.2 s slow"),
     ],
 )  # fmt: skip
-def test_what_differs_is_named_on_the_node_that_differs(
+def test_a_difference_is_reported_for_the_node_that_differs(
     changes: dict[str, Any], check: str, verdict: str, words: str
 ) -> None:
     ((found, how, evidence),) = bad(asked("n2", **changes))
     assert (found, how) == (check, verdict) and words in evidence
 
 
-def test_interfaces_that_share_no_name_are_said_of_all() -> None:
+def test_interfaces_without_a_common_name_are_reported_for_every_node() -> None:
     other = asked("n2", interfaces=(Interface("ens3", "10.0.0.2"),))
     verdicts = judge([asked("n1"), other], EXPECTED)
     assert ["no interface is named alike" in v.finding.evidence for v in verdicts] == [True, True]
@@ -198,7 +198,7 @@ def test_the_sample_sees_both_ends_of_an_image(tmp_path: Path) -> None:
     assert first is not None and first["sample"] != hashlib.sha256(b"").hexdigest()
 
 
-def test_what_a_node_says_is_cleaned_and_taken_as_far_as_it_goes() -> None:
+def test_the_answer_of_a_node_is_cleaned_and_wrong_values_are_dropped() -> None:
     line = 'mdk-node {"host": "n\\u001b[2J1", "gpus": 3, "image": {"size": "x"}, "paths": ["/w"], "interfaces": [{}, 7]}'
     report = read_report([f"[1,0]<stdout>: {line}"])
     assert report == NodeReport(host="n1", gpus=())
@@ -233,7 +233,7 @@ def test_an_mpirun_that_hangs_after_the_answer_is_not_waited_for() -> None:
     assert answer.report is not None and answer.seconds < 150
 
 
-def test_what_the_command_left_behind_is_ended(tmp_path: Path) -> None:
+def test_processes_that_the_command_left_behind_are_ended(tmp_path: Path) -> None:
     note = tmp_path / "mark"
     program = (
         f"import os, subprocess, sys; open({str(note)!r}, 'w').write(os.environ['MDK_RUN']); "
@@ -243,7 +243,7 @@ def test_what_the_command_left_behind_is_ended(tmp_path: Path) -> None:
     until(lambda: not marked_processes(note.read_text()), "its end")
 
 
-def test_no_mpirun_at_all_is_said() -> None:
+def test_a_missing_mpirun_is_reported() -> None:
     answer = ask(Question("n", ("/nowhere/mpirun",), Path("/"), {}), 5.0)
     assert "cannot be run: No such file" in answer.failure and "module" in answer.remedy
 
@@ -334,7 +334,7 @@ def test_the_token_is_there_only_while_it_is_asked_for(tmp_path: Path) -> None:
     assert not Path(asking.token).exists()
 
 
-def test_a_port_in_use_where_rank_0_is_to_listen_is_said_with_the_next_one() -> None:
+def test_a_port_in_use_on_the_node_of_rank_0_is_reported_with_the_next_free_one() -> None:
     first, second = (
         Asked(name, dataclasses.replace(GOOD, port=14537), "", "", 0.0, 1.0) for name in ("n1", "n2")
     )

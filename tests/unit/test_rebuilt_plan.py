@@ -46,7 +46,7 @@ def flags_of(**changes: Any) -> dict[str, tuple[str, ...]]:
     return dict(group_arguments(training_flags.of_checkpoint(STORED | changes)))
 
 
-def test_what_was_given_comes_back_and_what_was_filled_in_does_not() -> None:
+def test_given_arguments_come_back_and_derived_ones_do_not() -> None:
     flags = flags_of()
     assert flags["--lr"] == ("0.0003",) and flags["--data-path"] == ("0.3", "a", "0.7", "b")
     assert flags["--num-layers-per-virtual-pipeline-stage"] == ("2",) and flags["--seed"] == ("7",)
@@ -62,7 +62,7 @@ def test_what_was_given_comes_back_and_what_was_filled_in_does_not() -> None:
     assert not absent & flags.keys()
 
 
-def test_training_by_samples_and_another_decay_are_told() -> None:
+def test_training_by_samples_and_another_decay_are_reported() -> None:
     flags = flags_of(train_samples=64000, lr_decay_samples=32000, lr_decay_iters=None)
     assert flags["--train-samples"] == ("64000",) and flags["--lr-decay-samples"] == ("32000",)
     assert "--train-iters" not in flags, "Megatron-LM counts them from the samples"

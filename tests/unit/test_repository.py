@@ -116,6 +116,6 @@ def test_resources_are_found_where_a_wheel_puts_them(name: str, tmp_path: Path):
     assert answer.stdout.strip() == str(installed / name)
 
 
-def test_a_resource_that_is_not_carried_is_said():
+def test_a_missing_resource_is_reported():
     with pytest.raises(FileNotFoundError, match="no folder 'nonsense'"):
         resources.resource_folder("nonsense")

@@ -65,7 +65,9 @@ def test_before_the_first_iteration_nothing_is_saved_and_all_begins_anew(
     wait_for_phase(started[1], "running")
 
 
-def test_what_has_trained_saves_and_goes_on(workspace: Workspace, started: list[RunFolder]) -> None:
+def test_a_run_that_has_trained_saves_before_it_starts_again(
+    workspace: Workspace, started: list[RunFolder]
+) -> None:
     started.append(run(workspace))
     save = Path(started[0].plan().save or "")
     wait_for(lambda: state_of(started[0]).iteration)

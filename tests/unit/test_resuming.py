@@ -167,7 +167,7 @@ def test_an_image_sees_what_a_branch_links_to(workspace: Workspace) -> None:
     assert str(save) in bound_folders(plan, Workspace(workspace.root / "elsewhere"))
 
 
-def test_what_cannot_load_is_a_problem_of_any_plan_that_loads_it(workspace: Workspace) -> None:
+def test_an_unloadable_checkpoint_is_a_problem_of_any_plan_that_loads_it(workspace: Workspace) -> None:
     """Whoever made the plan: launch, the form, a resume."""
     save = str(save_of(workspace))
     words = (*SMALL, "--save-interval", "2")
@@ -178,7 +178,7 @@ def test_what_cannot_load_is_a_problem_of_any_plan_that_loads_it(workspace: Work
     assert problem.severity == "error" and "iteration 6 of 6" in problem.message
 
 
-def test_what_starts_at_iteration_0_never_saves_where_it_loads(workspace: Workspace) -> None:
+def test_a_run_from_iteration_0_never_saves_where_it_loads(workspace: Workspace) -> None:
     """It would write over the checkpoints there, and through a branch's link over those of the original."""
     for iteration in (None, 4):
         [problem] = resume_problems(longer(workspace, None, iteration, "--finetune"), workspace)
@@ -216,7 +216,7 @@ def test_training_that_is_counted_in_samples_is_not_continued_beyond_its_end(wor
     assert (problem.severity, problem.field) == ("error", "--train-samples")
 
 
-def test_what_a_crashed_save_left_is_named_before_the_next_save_meets_it(workspace: Workspace) -> None:
+def test_leftovers_of_a_crashed_save_are_named_before_the_next_save(workspace: Workspace) -> None:
     save = workspace.root / "dist"
     for iteration in (200, 100):
         dist_checkpoint(save, iteration)

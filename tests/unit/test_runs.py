@@ -95,7 +95,7 @@ def test_a_run_is_found_by_name_by_path_or_as_the_newest(tmp_path: Path) -> None
     assert find_run(workspace, None) == old  # what runs goes before what is new
 
 
-def test_what_only_training_has_is_not_looked_for_in_a_text_server(tmp_path: Path) -> None:
+def test_find_run_prefers_a_training_run_when_asked(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     train, server = saved_run(workspace), saved_run(workspace, NOW.replace(year=2027))
     write_json(server.plan_file, RunPlan("serve", "demo", title="a server").as_json())
@@ -138,7 +138,7 @@ def test_a_name_nearly_right_names_the_nearest(tmp_path: Path) -> None:
     "content", [b"", b"{", b"[1]", b"\xff\x00binary", b'{"phase": "sunny"}', b"9" * 100_000]
 )
 @pytest.mark.parametrize("file", ["plan.json", "state.json"])
-def test_damaged_files_are_said_and_the_rest_is_still_listed(
+def test_damaged_files_are_reported_and_the_rest_is_still_listed(
     tmp_path: Path, file: str, content: bytes
 ) -> None:
     workspace = Workspace(tmp_path)
@@ -239,7 +239,7 @@ def test_how_a_run_does(
         (THERE, False, False),
     ],
 )
-def test_who_waits_for_an_automatic_resume_is_replaced(
+def test_a_supervisor_that_waits_for_an_automatic_resume_is_replaced(
     machine: Machine, supervised: bool, orphaned: bool
 ) -> None:
     state = dataclasses.replace(LIVE, phase="failed", machine=machine, again=Again(1, 3, at=2000))
@@ -325,7 +325,7 @@ def test_a_cancelled_job_is_never_called_finished() -> None:
     assert ending("train", JobExit(0, None), signs).phase == "finished"
 
 
-def test_why_a_stop_did_not_save_is_said() -> None:
+def test_the_reason_why_a_stop_did_not_save_is_reported() -> None:
     """Seen: a node was lost while the ranks were to save; mpirun (5.0.11) said so, and left with status 0."""
     signs = Signs()
     rule, lost = (

@@ -191,7 +191,7 @@ def test_a_folder_in_which_nothing_can_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(20 * GIB, "warning"), (400 * GIB, "ok")])
-def test_little_disk_is_said_before_an_image_is_built(
+def test_too_little_disk_is_reported_before_an_image_is_built(
     tmp_path: Path, free: int, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type(shutil.disk_usage(tmp_path))(500 * GIB, 500 * GIB - free, free)

@@ -219,7 +219,7 @@ def test_a_workspace_in_the_way_is_named(tmp_path: Path) -> None:
         '{"phase": "running", "machine": {}, "started": "x"}',
     ],
 )
-def test_what_is_no_state_is_no_job(folder: JobFolder, content: str) -> None:
+def test_a_damaged_state_file_gives_no_job(folder: JobFolder, content: str) -> None:
     folder.path.mkdir(parents=True)
     folder.state_file.write_text(content)
     assert folder.state() is None
@@ -347,7 +347,9 @@ def test_any_words_survive(words: list[str]) -> None:
         ("A=1", "runs nothing"),
     ],
 )
-def test_what_only_a_shell_could_run_is_refused_by_line(line: str, words: str, tmp_path: Path) -> None:
+def test_lines_that_only_a_shell_could_run_are_refused_by_number(
+    line: str, words: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=words) as refused:
         read_commands(f"true\n{line}\n", tmp_path)
     assert "Line 2" in refused.value.message

@@ -41,7 +41,7 @@ def test_comments_and_other_sections_are_left_alone() -> None:
     assert lint("Bootstrap: docker\nFrom: x\n%help\n  make -j\n%post\n  # make -j\n") == []
 
 
-def test_what_is_no_definition_is_said() -> None:
+def test_a_file_that_is_no_definition_is_reported() -> None:
     assert "not a definition file" in lint("hello")[0].message
     assert "From" in lint("Bootstrap: docker\n%post\n  true\n")[0].message
 

@@ -60,7 +60,7 @@ class TestMegatron:
         assert clone.shown.startswith("git clone --progress --branch core_r0.8.0 -- https://")
         assert rename.argv == ("mv", "-n", "-T", "Megatron-LM.part", "Megatron-LM")
 
-    def test_what_an_interrupted_clone_left_goes_first(self, tmp_path: Path) -> None:
+    def test_leftovers_of_an_interrupted_clone_are_removed_first(self, tmp_path: Path) -> None:
         (tmp_path / "outputs" / "Megatron-LM.part").mkdir(parents=True)
         actions = MegatronStep().actions(site(tmp_path, FakePrograms(["git"], {})))
         assert [a.argv[0] for a in actions] == ["rm", "git", "mv"]

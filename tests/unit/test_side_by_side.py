@@ -41,7 +41,7 @@ def test_only_what_differs_is_listed_and_numbers_may_be_written_differently(
     assert [(row.name, row.values) for row in rows] == [("num_layers", ("8", "4"))]
 
 
-def test_what_two_say_differently_comes_before_what_only_one_says(tmp_path: Path):
+def test_values_that_differ_come_before_values_that_only_one_subject_has(tmp_path: Path):
     (tmp_path / "a.log").write_text(WORLD + arguments(alone=1, lr=1, same=2) + iterations(1, 2))
     (tmp_path / "b.log").write_text(WORLD + arguments(lr=2, same=2) + iterations(1, 2))
     found = subjects(Workspace(tmp_path), [str(tmp_path / "a.log"), str(tmp_path / "b.log")])
@@ -75,7 +75,7 @@ def test_a_plan_stands_in_for_a_log_that_prints_no_arguments(tmp_path: Path):
     assert found[0].run == branch
 
 
-def test_what_it_came_to(two_logs: list[str]):
+def test_the_final_figures_of_a_log(two_logs: list[str]):
     found = figures(read_log(Path(two_logs[0])))
     assert found["phase"] == "finished" and found["iteration"] == 50
     assert found["lowest loss"] == pytest.approx(2.02) and found["elapsed (s)"] == 49

@@ -60,7 +60,7 @@ def test_a_crash_is_told_with_its_automatic_resume_and_then_what_became_of_it() 
     assert list(news(resumed, resumed)) == []
 
 
-def test_what_stands_is_told_once_when_it_has_stood_for_long() -> None:
+def test_a_lasting_notice_is_sent_once_after_its_patience() -> None:
     queue = Standing(60.0)
     assert list(queue.look("waits: Priority", 0)) == list(queue.look("waits: Priority", 59)) == []
     assert list(queue.look("waits: Resources", 60)) == ["waits: Resources"]
@@ -69,7 +69,7 @@ def test_what_stands_is_told_once_when_it_has_stood_for_long() -> None:
     assert list(queue.look("waits: BeginTime", 580)) == ["waits: BeginTime"]
 
 
-def test_a_long_queue_and_silent_nodes_are_told(tmp_path: Path) -> None:
+def test_a_long_queue_and_silent_nodes_are_reported(tmp_path: Path) -> None:
     clock, said, told = Clock(), list[str](), tmp_path / "told"
     settings = NotifySettings(
         ("sh", "-c", 'printf "%s\\n" "$1" >>"$0"', str(told), "{subject}"), queue_minutes=30
@@ -130,7 +130,7 @@ def test_a_command_that_hangs_is_ended_and_said() -> None:
     assert said == ["the command of [notify] ended with status -9"]
 
 
-def test_a_command_that_is_not_there_is_said() -> None:
+def test_a_missing_command_is_reported() -> None:
     said: list[str] = []
     Notifier("a/b", PLAN, RUNNING, NotifySettings(("/nowhere/mail",)), said.append).look(
         after(error="broken")

@@ -130,13 +130,15 @@ def test_inside_it_may_be_srun(workspace: Workspace) -> None:
         ('account = "a b"', "holds blanks"),
     ],
 )
-def test_what_slurm_would_refuse_is_said_before(workspace: Workspace, text: str, words: str) -> None:
+def test_a_job_that_slurm_would_refuse_is_reported_before_it_is_submitted(
+    workspace: Workspace, text: str, words: str
+) -> None:
     workspace.settings.write_text(f"[slurm]\n{text}\n")
     found = [p for p in slurm().check(planned(), workspace) if p.field == "launcher"]
     assert [words in problem.message for problem in found] == [True] and found[0].remedy
 
 
-def test_what_is_missing_is_said(workspace: Workspace) -> None:
+def test_missing_programs_are_reported(workspace: Workspace) -> None:
     fields = [p.message for p in slurm(found=False).check(planned(image="/nowhere.sif"), workspace)]
     assert any("no sbatch" in said for said in fields) and any(
         "no image /nowhere.sif" in said for said in fields

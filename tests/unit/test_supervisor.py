@@ -222,7 +222,7 @@ def supervisors(folder: RunFolder) -> list[int]:
     return found
 
 
-def test_what_a_job_leaves_behind_goes_with_it(workspace: Workspace) -> None:
+def test_processes_that_a_job_leaves_behind_are_ended(workspace: Workspace) -> None:
     """Ranks outlive an mpirun that was killed: they have left its group, not its session, and carry the mark."""
     program = "import subprocess; subprocess.Popen(['sleep', '600'], process_group=0)"
     if sys.version_info < (3, 11):
@@ -354,7 +354,7 @@ def test_an_exit_code_that_cannot_be_written_down_is_seen_all_the_same(workspace
     assert (state.phase, state.exit_code) == ("failed", 5)
 
 
-def test_a_disk_that_is_full_is_said_and_the_job_goes_on(workspace: Workspace) -> None:
+def test_a_full_disk_is_reported_and_the_job_goes_on(workspace: Workspace) -> None:
     """A file size limit stands in for the full disk; the job itself is not under it."""
     folder = start_scripted(workspace)
     first = wait_for_phase(folder, "running")
@@ -371,14 +371,14 @@ def test_a_disk_that_is_full_is_said_and_the_job_goes_on(workspace: Workspace) -
     assert wait_for_phase(folder, "finished").exit_code == 0
 
 
-def test_a_folder_that_may_not_be_written_is_said_with_a_remedy() -> None:
+def test_a_read_only_folder_is_reported_with_a_remedy() -> None:
     """Not even root makes folders in /proc."""
     with pytest.raises(UserError, match=r"/proc/outputs/runs/.* cannot be made") as caught:
         start_scripted(Workspace(Path("/proc")))
     assert "-w DIR" in caught.value.remedy
 
 
-def test_a_file_where_a_folder_should_be_is_said_with_a_remedy(workspace: Workspace) -> None:
+def test_a_file_in_place_of_a_folder_is_reported_with_a_remedy(workspace: Workspace) -> None:
     workspace.outputs.write_text("in the way")
     with pytest.raises(UserError, match="cannot be made") as caught:
         start_scripted(workspace)
@@ -481,7 +481,7 @@ class Wedged:
         self.told.add(number)
 
 
-def test_what_not_even_kill_ends_is_said_while_it_lasts(
+def test_processes_that_survive_kill_are_reported_while_they_last(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "SWEEP_LIMIT", 0.01)

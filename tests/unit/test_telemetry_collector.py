@@ -76,7 +76,7 @@ def test_readings_of_the_probe_and_of_the_host_come_together(collect):
     assert began <= snapshot.time <= time.time()
 
 
-def test_a_probe_that_hangs_is_said_then_replaced_and_never_waited_for(collect):
+def test_a_probe_that_hangs_is_reported_and_replaced_without_waiting(collect):
     collector = collect(HANG)
     first = pid_of(collector)
     until_noted(collector, "has not answered for")
@@ -109,7 +109,7 @@ def test_a_killed_probe_is_started_again(collect):
     assert pid_of(collector) != first
 
 
-def test_a_probe_that_cannot_be_started_is_said(collectors):
+def test_a_probe_that_cannot_be_started_is_reported(collectors):
     collector = Collector(0.05, command=("/no/such/program",), patience=HASTY)
     collectors.append(collector)
     until_noted(collector, "could not be started: No such file")

@@ -55,7 +55,7 @@ def test_the_whole_recording_is_replayed_with_its_processes(recording: Path):
     assert all(70 < power < 700 for power in powers)
 
 
-def test_what_the_driver_cannot_say_is_none_and_not_zero(recording: Path):
+def test_a_missing_reading_is_none_and_not_zero(recording: Path):
     unsupported = {"nvmlDeviceGetUtilizationRates": 3, "nvmlDeviceGetPowerUsage": 3}
     first, _ = readings(FakeNvml(recording, unsupported), 1)[0]
     assert first.utilization is None
@@ -89,13 +89,13 @@ def test_one_lost_gpu_does_not_hide_the_other(recording: Path):
         (999, "refuses: NVML error 999", False),
     ],
 )
-def test_a_refusal_is_said_in_plain_words(recording: Path, code: int, words: str, gone: bool):
+def test_a_refusal_is_reported_in_plain_words(recording: Path, code: int, words: str, gone: bool):
     with pytest.raises(DriverSaysNo, match=words) as refusal:
         GpuReader(FakeNvml(recording, {"nvmlInit": code}), nobody).open()
     assert refusal.value.gone is gone
 
 
-def test_throttling_is_told_in_words():
+def test_throttling_is_described_in_words():
     assert throttling(0) == ()
     assert throttling(0x1 | 0x4 | 0x40) == ("power cap", "heat (hardware)")
 
@@ -190,7 +190,7 @@ class Scripted:
         self.closed = True
 
 
-def test_what_a_supervisor_records_another_host_reads(tmp_path: Path):
+def test_another_host_reads_the_readings_that_a_supervisor_records(tmp_path: Path):
     path = tmp_path / "telemetry.jsonl"
     other = Snapshot(FULL.time + 1, HostReading("node-b"), (), "This machine has no NVIDIA GPU.")
     source = Scripted(None, FULL, other)
