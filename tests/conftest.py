@@ -1,4 +1,4 @@
-"""What all tests share: real logs, an environment that is nobody's own, and the rule that CI skips no hpc test."""
+"""Shared by all tests: real logs, an environment without the user's settings, and the rule that CI skips no hpc test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IN_CI = os.environ.get("CI") == "true"
 
 # In one of ten short jobs mpirun itself was seen to hang after every rank had ended. Under a supervisor it is ended then;
 # a test that starts it by itself is run again.
-# Of two that are started in the same moment one was seen to leave with status 213, unable to listen.
+# When two of them started at the same moment, one was seen to exit with status 213, unable to listen.
 HANGS = pytest.mark.flaky(
     reruns=2, only_rerun=["TimeoutExpired", "listener thread failed to start", "status 213"]
 )
@@ -115,7 +115,7 @@ def pytest_make_collect_report(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud what was not tried: a skipped GPU test must not pass for a passed one."""
+    """List skipped GPU tests in the summary: a skipped test must not look like a passed one."""
     skipped = terminalreporter.stats.get("skipped", [])
     untried = [report.nodeid for report in skipped if report.nodeid.startswith("tests/gpu")]
     if untried:

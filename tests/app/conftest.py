@@ -1,4 +1,4 @@
-"""What all tests of screens share: a key press or a pause is over when its effects are there, however busy the machine is."""
+"""Shared by all tests of screens: a key press or a pause of the pilot returns when its effects are there, on a busy machine too."""
 
 from __future__ import annotations
 

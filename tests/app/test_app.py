@@ -1,4 +1,4 @@
-"""The application around the screens: going about, looks, what happens when something fails, and leaving."""
+"""The application around the screens: navigation, appearance, failures and leaving."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def screen_text(app: MdkApp) -> str:
 async def settled(pilot: Pilot[Any]) -> None:
     """Until the runs have come and everything is drawn."""
     app = cast("MdkApp", pilot.app)
-    # Others' lists may be empty: there are no checkpoints, and no nodes, in the workspace that was made up.
+    # Other lists may be empty: the workspace of the test has no checkpoints and no nodes.
     lists = lambda: app.screen.query(Listing) if app.current_mode in ("home", "runs") else ()  # noqa: E731
     await until_seen(pilot, lambda: app.runs is not None and all(one.marked for one in lists()))
     await at_rest(pilot)
@@ -65,7 +65,7 @@ def application(*runs: SeenRun, look: Appearance = CALM, workspace: Workspace = 
     return MdkApp(workspace, look, watch=listing(*runs))
 
 
-# Going about.
+# Navigation.
 
 
 async def test_digits_lead_to_places_and_esc_leads_back(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_the_palette_knows_the_places() -> None:
         await at(pilot, "runs")
 
 
-# Looks.
+# Appearance.
 
 
 def test_looks_follow_the_options_and_the_environment() -> None:
@@ -265,7 +265,7 @@ async def test_over_ssh_nothing_moves_by_itself() -> None:
             await pilot.press("escape")
 
 
-# What others wrote.
+# Text from outside.
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ async def test_over_ssh_nothing_moves_by_itself() -> None:
 async def test_hostile_text_is_text(place: Any, size: tuple[int, int]) -> None:
     from backends.text import clean_line
 
-    # As the catalog hands it on: cleaned of codes, but still looking like markup.
+    # As the catalog returns it: without escape codes, but it still looks like markup.
     words: dict[str, Any] = {
         key: clean_line(HOSTILE) for key in ("title", "reason", "note", "save", "load", "stopping")
     }

@@ -1,4 +1,4 @@
-"""From threads to the screen: nothing lost, nothing faster than it is drawn, nothing left behind."""
+"""The bridge from threads to the screen loses nothing, never delivers faster than the screen draws, and leaves no thread behind."""
 
 from __future__ import annotations
 

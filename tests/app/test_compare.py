@@ -1,4 +1,4 @@
-"""The comparison on the screen: a curve a run, what each came to, where they differ; live, exported, by keys."""
+"""The comparison screen: a curve for each run, final figures, differing arguments; live updates, exports and keys."""
 
 from __future__ import annotations
 

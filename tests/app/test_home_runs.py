@@ -133,7 +133,7 @@ def test_the_reason_of_an_end_comes_first() -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs that were opened in the monitor, which is somebody else's to test."""
+    """Runs that were opened in the monitor, which has tests of its own."""
     names: list[str] = []
     monkeypatch.setattr(MdkApp, "open_run", lambda _app, run: names.append(run.name))
     return names

@@ -1,4 +1,4 @@
-"""The last line: the keys of the moment, as many as fit, help always."""
+"""The last line shows the keys that work now, as many as fit, and always help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launch form: what its keys do, that it always shows what would run, and how it looks."""
+"""The launch form: its keys, its preview of what would run, and its appearance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flood of a first start: said in the monitor, and the tutorial's advice one key away, its commands shown first."""
+"""The monitor reports the flood of messages of a first start, and one key starts the run again as the tutorial advises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor on real logs, on hostile ones, on runs; at both sizes, by keys alone."""
+"""The monitor on real logs, on hostile logs and on runs, at both sizes, operated by keys."""
 
 from __future__ import annotations
 

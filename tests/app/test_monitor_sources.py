@@ -1,4 +1,4 @@
-"""What the monitor is fed with: updates of a follower, merged; readings of GPUs, from wherever they can be had."""
+"""The sources of the monitor: merged updates of a follower, and GPU readings from this machine or from a file."""
 
 from __future__ import annotations
 

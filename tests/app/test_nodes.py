@@ -1,4 +1,4 @@
-"""The Nodes screen: the hostfile with what is wrong beside its lines, a probe, and what is written."""
+"""The Nodes screen: the hostfile with notes beside its lines, the probe, and saving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLflow's and TensorBoard's pages from the application: a window with the way there, or why there is none."""
+"""The pages of MLflow and TensorBoard: a window says how to reach them, or why they could not be started."""
 
 from __future__ import annotations
 

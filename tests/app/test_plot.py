@@ -1,4 +1,4 @@
-"""Plots: axes that keep still, curves whose extremes survive, keys that look around, and few rows written."""
+"""Plots: axes that rarely move, curves that keep their extremes, keys that zoom and pan, and few redrawn rows."""
 
 from __future__ import annotations
 

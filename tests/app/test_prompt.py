@@ -1,4 +1,4 @@
-"""Prompt: asking a real (local) server, its refusals, recalling, waiting no longer, parameters; and how it looks."""
+"""The Prompt screen with a real local server: questions, refusals, recall, cancelling, parameters and appearance."""
 
 from __future__ import annotations
 

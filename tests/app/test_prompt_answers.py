@@ -1,4 +1,4 @@
-"""What is done with answers: streamed, side by side, coloured, scored, asked again, branched, searched, exported."""
+"""Answers on the Prompt screen: streaming, side by side, coloured, scored, regenerated, branched, searched, exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines in cells: where they begin and end, how they meet, what lies outside."""
+"""Lines in character cells: their ends, their crossings, and points outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resume: what can be gone on from, what its keys ask before they do it, and a disk that is slow."""
+"""The Resume screen: which checkpoints can be continued, the questions before an action, and a slow disk."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_continue_and_branch_show_their_command_first(
     assert made == [asked] and app.failures == []
 
 
-async def test_what_is_not_whole_is_not_gone_on_from(outlook: list[Any]) -> None:
+async def test_an_incomplete_checkpoint_is_not_resumed(outlook: list[Any]) -> None:
     app = application(lambda closed: iter([LINEAGES]))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await opened(pilot)

@@ -1,4 +1,4 @@
-"""Set-up: what each step says, what its keys run, and that nothing runs unseen or unasked."""
+"""The Set-up screen: what each step shows, what its keys run, and that nothing runs without being shown and confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hpc tests stand on: real mpirun and singularity, and the image of singularity/cpu.def, built once a session.
+"""Shared by the hpc tests: real mpirun and singularity, and the image of singularity/cpu.def, built once per session.
 
 With CI=true a missing program fails the test instead of skipping it. MDK_CPU_SIF names an image that is already built.
 """

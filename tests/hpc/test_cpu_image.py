@@ -1,4 +1,4 @@
-"""singularity/cpu.def, really built: what it holds, and that ranks started by the host's mpirun see each other."""
+"""Builds singularity/cpu.def: its contents, and that ranks started by the host's mpirun see each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk without room, and one with a quota, under real programs: each step says which it is, and goes on afterwards."""
+"""Real programs on a full disk and on one with a quota: each step says which it is, and continues once there is room."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def mdk(root: Path, environment: Mapping[str, str], *words: str) -> subprocess.C
 
 
 def refused(done: subprocess.CompletedProcess[str], small: Small) -> None:
-    """One sentence and a remedy, whatever could no longer be written."""
+    """Checks that the refusal is one sentence with a remedy."""
     assert done.returncode == 1 and 'Traceback (most recent call last):\n  File "<string>"' not in done.stderr
     sentence, hint = done.stderr.strip().splitlines()[-2:]
     assert sentence.startswith("mdk-tui: ") and small.words in sentence, done.stderr[-2000:]

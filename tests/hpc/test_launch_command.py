@@ -1,4 +1,4 @@
-"""`mdk-tui launch` with real programs: the command edited by hand runs as it stands, and command.sh does the same again."""
+"""`mdk-tui launch` with real programs: a command edited by hand runs unchanged, and command.sh repeats it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A resume under mpirun that starts from random weights all the same is ended before it can save."""
+"""A resume under mpirun that starts from random weights is ended before it can save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that answer by heart, and steps with a state of their own: a set-up without git, images and corpora."""
+"""Programs with prepared answers and steps with a given state: a set-up without git, images and corpora."""
 
 from __future__ import annotations
 

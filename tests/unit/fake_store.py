@@ -1,4 +1,4 @@
-"""A store of runs in memory that fails as it is told: before a call, after it, or in the middle of a batch."""
+"""A store of runs in memory that fails on request: before a call, after it, or in the middle of a batch."""
 
 from __future__ import annotations
 

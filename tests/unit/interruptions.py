@@ -1,4 +1,4 @@
-"""One line of training that is interrupted again and again at random moments, and resumed: what must hold after each time.
+"""A training that is interrupted at random moments and resumed, again and again, with the checks after each interruption.
 
 `python tests/unit/interruptions.py COUNT [SEED]` runs COUNT interruptions in a folder of its own and prints the table.
 """

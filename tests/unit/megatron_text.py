@@ -50,7 +50,7 @@ def rows(events: Iterable[Event], *names: str) -> list[dict[str, Any]]:
 
 
 def as_set(events: Iterable[Event]) -> list[str]:
-    """What the events say, whatever the order in which they were told."""
+    """The events as a set, without their order."""
     return sorted(json.dumps(row, sort_keys=True) for row in rows(events))
 
 

@@ -1,4 +1,4 @@
-"""The Prompt screen under test: asked, read, waited for."""
+"""Helpers for tests of the Prompt screen: ask, read and wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An all-reduce over all nodes: what is run, what its numbers mean, and whom a failure is laid at. Silence of a run, too."""
+"""The all-reduce over all nodes: its command, its figures and the node it blames for a failure; and a run that falls silent."""
 
 from __future__ import annotations
 

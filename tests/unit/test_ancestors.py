@@ -1,4 +1,4 @@
-"""The runs before a run: who they are, what their logs say, how they are plotted as one."""
+"""The ancestors of a run: how they are found, what their logs hold, and how they are plotted as one curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that crashed is resumed by itself, where that is wanted and makes sense; always said, and called off by a stop."""
+"""The automatic resume of a crashed run: when it happens, how it is announced, and how a stop calls it off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every broken tree is named rightly, no good one is refused."""
+"""Every broken checkpoint gets the right reason, and no complete one is refused."""
 
 from __future__ import annotations
 

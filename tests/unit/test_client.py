@@ -1,4 +1,4 @@
-"""The client of Megatron-LM's text server, with a server that answers in every way that core_r0.8.0 and networks can."""
+"""The client of Megatron-LM's text server, with a server that answers in all the ways of core_r0.8.0 and of a bad network."""
 
 from __future__ import annotations
 

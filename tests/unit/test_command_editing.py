@@ -1,4 +1,4 @@
-"""A command that the user edited: it runs word for word, and the plan says what it says."""
+"""A command that the user edited runs word for word, and the plan holds its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may still be written: `quota` and `lfs quota` as they print, and what set-up and launch make of it."""
+"""The room on a disk, from the output of `quota` and `lfs quota`, and how set-up and launch use it."""
 
 from __future__ import annotations
 

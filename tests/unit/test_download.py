@@ -1,4 +1,4 @@
-"""A download goes on where it ended, and a half file never has its final name. Against a real local server."""
+"""A download continues where it ended, and a partial file never has the final name. Uses a real local server."""
 
 from __future__ import annotations
 

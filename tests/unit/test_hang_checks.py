@@ -1,4 +1,4 @@
-"""Jobs that would never end by themselves are ended: mpirun that hangs after its ranks, a server that waits in vain."""
+"""Hung jobs are ended: an mpirun that hangs after its ranks, and a server that waits for a checkpoint in vain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples while training: when, from what, where there is no room; with the demo's trainer and its real server."""
+"""Samples while training: when they are taken, from which checkpoint, and without a free GPU; with the demo's trainer and server."""
 
 from __future__ import annotations
 

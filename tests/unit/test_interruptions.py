@@ -1,4 +1,4 @@
-"""Training that is killed at random moments, any moment of a save included: no silent restart, nothing saved is lost.
+"""A training that is killed at random moments, also during a save, never restarts silently and loses no saved checkpoint.
 
 MDK_INTERRUPTIONS says how often (24), MDK_SEED how (a number that is printed); `interruptions.py` prints a table.
 """

@@ -1,4 +1,4 @@
-"""Plans that do not go together are named with the field, a sentence and a remedy; the remedy's arguments really mend them."""
+"""Inconsistent layouts are reported with the field, a sentence and a remedy, and the arguments of the remedy solve the problem."""
 
 from __future__ import annotations
 

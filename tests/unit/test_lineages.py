@@ -1,4 +1,4 @@
-"""What can be gone on from, and what a save costs: real logs, real runs of the demo's trainer, a disk that is slow."""
+"""Lineages of checkpoints and the cost of a save: real logs, real runs of the demo's trainer, and a slow disk."""
 
 from __future__ import annotations
 

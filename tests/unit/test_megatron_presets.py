@@ -1,4 +1,4 @@
-"""The presets are whole, go together, and gpt3-7b is what the patched script runs by itself."""
+"""The presets are complete and consistent, and gpt3-7b equals the defaults of the patched script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher mpirun, as words: what it would run, what it refuses, and ports that two jobs do not share."""
+"""The launcher mpirun: its command, its refusals, and ports that two jobs do not share."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_port_that_the_probe_chose_is_not_warned_of(workspace: Workspace) -> N
 
 
 def test_foreign_files_in_the_port_folder_block_nobody(tmp_path: Path) -> None:
-    """The folder is everybody's: a pipe instead of a promise, one instead of the lock, a lock that is never given back."""
+    """Everybody may write to the folder: a pipe instead of a promise or of the lock, and a lock that is never released."""
     folder = tmp_path / "ports"
     book = PortBook(folder, patience=0.1)
     folder.mkdir()

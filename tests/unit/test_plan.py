@@ -1,4 +1,4 @@
-"""A plan and what speaks against it; arguments looked up and replaced; from choices to a plan that resumes or branches."""
+"""Plans: their checks, reading and replacing arguments, and plans that resume or branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes: what they say of themselves, what is made of it, and that a dead one holds nobody up."""
+"""The probe of the nodes: their reports, the verdicts, and that a dead node blocks nothing."""
 
 from __future__ import annotations
 

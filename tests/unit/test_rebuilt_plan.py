@@ -1,4 +1,4 @@
-"""Going on from a checkpoint that no run of ours wrote: its flags are those that stand inside it."""
+"""Continuing a checkpoint that no run of the workspace wrote, with the arguments stored in it."""
 
 from __future__ import annotations
 
