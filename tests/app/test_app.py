@@ -84,7 +84,7 @@ async def test_digits_lead_to_places_and_esc_leads_back(tmp_path: Path) -> None:
     assert app.failures == []
 
 
-async def test_what_is_typed_and_pasted_at_once_after_a_digit_is_text_in_the_order_it_was_made(
+async def test_input_right_after_a_digit_reaches_the_new_screen_in_order(
     tmp_path: Path,
 ) -> None:
     app = application(workspace=Workspace(tmp_path))
@@ -101,7 +101,7 @@ async def test_what_is_typed_and_pasted_at_once_after_a_digit_is_text_in_the_ord
         assert app.failures == []
 
 
-async def test_keys_of_a_window_that_was_just_called_for_are_its_own() -> None:
+async def test_keys_typed_right_after_a_window_was_requested_go_to_it() -> None:
     app = application(*ALL)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await settled(pilot)
@@ -253,7 +253,7 @@ async def test_no_color_means_the_terminals_own(monkeypatch: pytest.MonkeyPatch)
                 assert color is None or color.is_default, (segment.text, color)
 
 
-async def test_over_ssh_nothing_moves_by_itself() -> None:
+async def test_over_ssh_nothing_is_animated() -> None:
     app = application(look=appearance({"SSH_TTY": "x"}))
     async with app.run_test(notifications=True) as pilot:
         await settled(pilot)
@@ -308,7 +308,9 @@ class Unlucky(HomeScreen):
             raise ValueError(f"no luck {HOSTILE}")
 
 
-async def test_a_key_that_fails_is_told_and_the_screen_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_fails_is_reported_and_the_screen_keeps_working(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("tui.screens.home.HomeScreen", Unlucky)
     app = application(*ALL)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
@@ -341,7 +343,7 @@ async def test_a_screen_that_fails_is_replaced_and_made_anew(monkeypatch: pytest
     assert len(app.failures) == 1 and app.broken is None
 
 
-async def test_a_thread_that_fails_is_told_in_a_window_that_can_be_copied() -> None:
+async def test_a_failing_thread_is_reported_in_a_window_that_can_be_copied() -> None:
     def failing(ended: threading.Event) -> Iterator[tuple[SeenRun, ...]]:
         yield (TRAINING,)
         raise RuntimeError("the disk [/x] is gone")
@@ -356,7 +358,7 @@ async def test_a_thread_that_fails_is_told_in_a_window_that_can_be_copied() -> N
         assert isinstance(app.screen, HomeScreen)
 
 
-async def test_a_refusal_is_told_with_its_remedy() -> None:
+async def test_a_refusal_is_shown_with_its_remedy() -> None:
     app = application()
     async with app.run_test(size=(100, 40), notifications=True) as pilot:
         app.tell_failure(UserError("Nothing [/x] there.", "Look elsewhere."))
@@ -387,7 +389,7 @@ def test_no_screen_where_none_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> N
     command.refuse_without_screen({"TERM": "xterm"}, True, None)
 
 
-def test_a_theme_that_is_not_there_is_named_with_the_nearest() -> None:
+def test_an_unknown_theme_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match="Did you mean mdk-dark"):
         command.check_theme("mdk-drak", ["mdk-dark", "nord"])
     command.check_theme("nord", ["mdk-dark", "nord"])

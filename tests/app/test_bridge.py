@@ -52,7 +52,7 @@ async def test_after_close_nothing_comes_and_the_thread_ends():
     assert got == [1]
 
 
-async def test_a_failing_source_is_told_and_ends_nothing():
+async def test_a_failing_source_is_reported_and_ends_nothing():
     def failing() -> Iterator[int]:
         yield 1
         raise OSError(5, "Input/output error", "train.log")

@@ -77,7 +77,7 @@ def test_folded_what_needs_attention_is_named():
         ({"note": "lost: reset it", "memory_used": None, "memory_total": None}, "lost: reset it", "error"),
     ],
 )
-def test_trouble_is_said_in_words_beside_its_colour(fields: dict[str, object], words: str, style: str):
+def test_trouble_is_named_in_words_beside_its_colour(fields: dict[str, object], words: str, style: str):
     row = body((node(gpu(0, **fields)),), 80, 5, UNICODE, processes=False, user=None)[0]
     assert row[-1] == (f" {words}", style)
 
@@ -106,7 +106,7 @@ def test_two_nodes_have_letters_and_one_may_be_silent():
     assert "node-b: The NVIDIA driver has not answered for 9 s." in text(node(gpu(0)), hanging)
 
 
-def test_without_a_gpu_the_host_is_shown_and_said_so():
+def test_without_a_gpu_the_host_is_shown_with_a_note():
     rows = text(NO_GPU, width=70)
     assert rows[0] == "This machine has no NVIDIA GPU (no driver library was found)."
     assert rows[1].startswith("CPU    ━━") and rows[1].endswith("12 % of 128 cores")
@@ -160,7 +160,7 @@ def test_wide_characters_of_a_host_name_keep_the_row_in_its_width():
     ) + len("計算機")
 
 
-def test_a_host_that_only_wavers_is_shown_as_before():
+def test_a_host_with_small_changes_is_shown_as_before():
     def with_host(**fields: float | None) -> Snapshot:
         return node(host=replace(HOST, **fields))  # type: ignore[arg-type]
 
@@ -175,7 +175,7 @@ def test_a_host_that_only_wavers_is_shown_as_before():
     assert jumping == {shown[-1]}
 
 
-def test_a_gpu_that_only_wavers_is_shown_as_before_and_what_is_wrong_with_it_at_once():
+def test_a_gpu_with_small_changes_is_shown_as_before_but_its_faults_at_once():
     calm = CalmReadings()
     calm.settle(node(gpu(0), gpu(1)))
     wavering = gpu(
@@ -233,7 +233,7 @@ async def test_p_shows_the_processes_and_hides_them_again():
         assert [strip.text for strip in map(app.panel.render_line, range(20))] == before
 
 
-async def test_what_others_wrote_is_text_and_not_markup():
+async def test_outside_text_is_never_markup():
     hostile = node(
         gpu(0, processes=(GpuProcess(1, GIB, "[/bold][@click=app.quit]x", "[red]"),)),
         host=replace(HOST, host="[/a]"),

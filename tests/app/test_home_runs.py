@@ -72,7 +72,7 @@ async def test_home_leads_to_set_up() -> None:
     assert app.failures == []
 
 
-def test_what_trains_is_watched_and_talked_to() -> None:
+def test_home_offers_to_watch_and_prompt_a_training_run() -> None:
     assert deeds(TRAINING, SERVER) == ["watch", "talk", "launch"]
     assert deeds(TRAINING) == ["watch", "serve", "launch"], "a checkpoint is there, but nobody serves it"
 
@@ -218,7 +218,7 @@ def prospect(started: list[str]) -> Prospect:
     return Prospect("resume", "mdk-tui resume [/x]", "python -m backends.demo.train [/x]", (), start)
 
 
-async def test_nothing_starts_before_its_command_was_seen(
+async def test_nothing_starts_before_its_command_is_shown(
     monkeypatch: pytest.MonkeyPatch, opened: list[str]
 ) -> None:
     started: list[str] = []
@@ -310,7 +310,7 @@ def test_home_in_ascii(snap_compare: Compare) -> None:
     assert snap_compare(application(*ALL, ascii_only=True), terminal_size=(80, 24), run_before=settled)
 
 
-async def test_an_automatic_resume_is_told_and_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_automatic_resume_is_shown_and_called_off(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(run_actions, "call_off", lambda app, info: asked.append(info.run))
     words = "Resumes by itself at 14:02:10 (1 of 3)."

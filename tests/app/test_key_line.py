@@ -31,7 +31,7 @@ def shown(keys: tuple[Key, ...], width: int) -> str:
         (5, ""),
     ],
 )
-def test_what_has_no_room_is_left_out_but_help(width: int, row: str):
+def test_keys_without_room_are_left_out_except_help(width: int, row: str):
     assert shown(KEYS, width) == row
 
 

@@ -161,7 +161,7 @@ async def test_the_preview_follows_every_key(workspace: Workspace) -> None:
         assert launching.field("batch") == "999" and "--global-batch-size" in launching.problems
 
 
-async def test_what_does_not_fit_is_made_to_fit_by_one_key(workspace: Workspace) -> None:
+async def test_one_key_applies_the_remedy_for_a_model_that_does_not_fit(workspace: Workspace) -> None:
     launching = Launching(workspace.root)
     async with launching.app.run_test(size=(120, 40), notifications=True) as pilot:
         await settled(pilot)

@@ -85,7 +85,7 @@ def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
     assert f"--load {save}" in goes_on.command and goes_on.problems == (), "its stop will save there"
 
 
-def test_what_is_proposed_may_be_edited_whatever_it_is(tmp_path: Path) -> None:
+def test_every_proposed_command_can_be_edited(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     save = workspace.checkpoints / "2026-11-30/05-00-00"
     again = again_prospect(workspace, running(workspace))

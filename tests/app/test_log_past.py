@@ -82,7 +82,7 @@ async def test_line_by_line_and_page_by_page_nothing_is_left_out(log: Path):
         assert seen >= set(range(LINES - 1 - 9 * 29, LINES))
 
 
-async def test_pages_come_as_far_as_one_goes_and_the_eye_stays_where_it_is(log: Path):
+async def test_pages_are_read_on_demand_and_the_view_stays_where_it_is(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.go_to(15_000)
@@ -111,7 +111,7 @@ async def test_the_marked_line_stays_in_sight_at_any_size(log: Path):
             await until_seen(pilot, app.says("step 15000 of"))
 
 
-async def test_what_is_written_while_one_looks_back_can_be_gone_down_to(log: Path):
+async def test_lines_written_while_the_view_is_in_the_past_can_be_reached(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         await pilot.press("up")
@@ -159,7 +159,7 @@ async def test_a_filter_finds_what_is_no_longer_kept(log: Path):
         await until_seen(pilot, lambda: any("rank 7" in toast.message for toast in app._notifications))
 
 
-async def test_a_log_that_is_replaced_while_one_looks_back_stays_in_sight(log: Path):
+async def test_a_log_that_is_replaced_while_the_view_is_in_the_past_stays_in_view(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         await pilot.press("g")
@@ -180,7 +180,7 @@ async def test_a_log_that_is_replaced_while_one_looks_back_stays_in_sight(log: P
         )
 
 
-async def test_a_log_that_is_cut_while_one_looks_back_is_said_to_be(log: Path):
+async def test_a_log_that_is_cut_while_the_view_is_in_the_past_is_reported(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.go_to(15_000)
@@ -194,7 +194,7 @@ async def test_a_log_that_is_cut_while_one_looks_back_is_said_to_be(log: Path):
         assert app.view.following and app.says(f"step {LINES} of")()
 
 
-async def test_a_file_that_went_away_is_no_accident(log: Path):
+async def test_a_file_that_vanished_does_not_break_the_screen(log: Path):
     app = LongLogApp(log)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         log.unlink()
@@ -205,7 +205,7 @@ async def test_a_file_that_went_away_is_no_accident(log: Path):
         assert app.view.following
 
 
-async def test_of_a_pipe_it_is_said_that_older_lines_were_not_kept(log: Path):
+async def test_a_pipe_says_that_older_lines_were_not_kept(log: Path):
     app = LongLogApp(None)
     async with app.run_test(size=(100, 12), notifications=True) as pilot:
         app.view.buffer.kept = 1000

@@ -127,7 +127,7 @@ async def test_it_follows_and_holds():
         assert "line 200" in app.rows()[-2]
 
 
-async def test_what_is_held_stays_in_sight_while_old_lines_are_dropped():
+async def test_lines_in_view_stay_while_old_lines_are_dropped():
     app = LogApp()
     app.view.buffer = LogBuffer(kept=100)
     async with app.run_test(size=(60, 10)) as pilot:

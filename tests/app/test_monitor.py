@@ -112,7 +112,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", SAYS)
-async def test_what_it_says_of_a_real_log(name: str, log: Callable[[str], Path], tmp_path: Path):
+async def test_headline_and_panes_of_a_real_log(name: str, log: Callable[[str], Path], tmp_path: Path):
     app = MonitorApp(tmp_path, log(name))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await read(pilot)
@@ -360,7 +360,7 @@ async def test_space_holds_the_picture_and_loses_nothing(tmp_path: Path, monkeyp
         assert "8.000" in app.text() and "iteration 8 / 100" in app.text() and "held" not in app.text()
 
 
-async def test_what_is_typed_at_once_after_the_slash_is_searched(log: Callable[[str], Path], tmp_path: Path):
+async def test_letters_typed_right_after_the_slash_are_searched(log: Callable[[str], Path], tmp_path: Path):
     app = MonitorApp(tmp_path, log("tutorial-1node.log"))
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot)
@@ -478,7 +478,7 @@ async def test_without_a_run_it_says_how_to_start_one(tmp_path: Path):
         await until_seen(pilot, lambda: "mdk-tui demo" in app.text())
 
 
-def test_what_a_stop_would_do_is_said_before():
+def test_the_question_before_a_stop_describes_each_choice():
     prospect = StopProspect("2026-11-30/09-32-12", "train", "ck/2026", 4310, 15, None)
     words = stop_words(prospect)
     assert "ck/2026" in words and "iteration 4,310" in words and "15 minutes" in words

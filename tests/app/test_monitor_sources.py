@@ -40,7 +40,7 @@ def test_a_line_that_came_twice_stands_once():
     assert numbers(news([1, 2]).then(news([2, 3]))) == [1, 2, 3]
 
 
-def test_lines_that_take_the_place_of_all_before_do_so_when_merged():
+def test_merged_updates_keep_a_replacement_of_all_lines():
     merged = news([1, 2]).then(news([901, 902], reset=True)).then(news([903]))
     assert numbers(merged) == [901, 902, 903]
     assert merged.reset

@@ -176,7 +176,7 @@ def refuse(site: Any) -> Any:
     raise UserError("There is no mpirun in PATH [/x].", "Load a module.")
 
 
-def test_what_was_not_looked_up_yet_is_neither_good_nor_bad() -> None:
+def test_a_host_name_that_is_not_looked_up_yet_has_no_verdict() -> None:
     said = nodes_view.beside(parse("a slots=2\nb\n"), {}, frozenset({"a"}), UNICODE)
     assert "does not answer" in said[1][0] and said[2][0].startswith("! It does not say slots")
     assert nodes_view.rows(["a"], [], UNICODE)[0].spans[-1] == ("  is asked", "dim")

@@ -182,7 +182,7 @@ class PlotApp(App[None]):
 FALLING = line(*(3 + 8 * math.exp(-i / 10) for i in range(60)))
 
 
-async def test_what_is_seen_title_axes_curve_and_reading():
+async def test_a_plot_shows_title_axes_curve_and_reading():
     app = PlotApp(Source(FALLING))
     async with app.run_test(size=(60, 14)):
         rows = app.picture()

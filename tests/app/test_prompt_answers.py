@@ -231,7 +231,7 @@ async def test_again_edit_and_branch(server: TextServer, tmp_path: Path) -> None
     assert [turn.parent for turn in turns[2:]] == [5.0, 5.0]
 
 
-async def test_what_was_asked_before_is_found(server: TextServer, tmp_path: Path) -> None:
+async def test_earlier_prompts_are_found(server: TextServer, tmp_path: Path) -> None:
     it = Prompting(tmp_path, at(server.url))
     history.append(
         it.file, [Turn(at_, "u", Request(text), " answer") for at_, text in ((1.0, "one"), (2.0, "two"))]

@@ -31,7 +31,7 @@ def test_lines_that_meet_keep_their_dots_and_the_last_ones_colour():
     assert raster.cells() == [[("⣁", "curve"), ("⣀", "raw")]]
 
 
-def test_what_lies_outside_is_not_drawn_and_ascii_is_ascii():
+def test_points_outside_are_not_drawn_and_ascii_is_ascii():
     raster = Raster(3, 3, ascii_only=True)
     raster.draw([(-1.0, 0.5), (2.0, 0.5)], "curve")
     raster.draw([(0.5, -3.0), (0.5, 7.0)], "curve")

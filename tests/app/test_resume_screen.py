@@ -151,7 +151,7 @@ def test_rows_are_newest_first_and_say_what_is_whole() -> None:
     assert len(resume_view.rows(LINEAGES, UNICODE, everything=True)) == len(texts) + 1
 
 
-def test_the_disk_is_told_in_words() -> None:
+def test_the_disk_is_described_in_words() -> None:
     assert forecast_words(LINEAGES[1].forecast or SaveForecast(None, None, None, None, None, None)) == [
         ("next save at iteration 60,000 in 2 h 0 m, which takes 12.0 s", False),
         ("186 GiB free: room for 2 more of 75.6 GiB, 45 to come: not all of them fit; prune in time", True),

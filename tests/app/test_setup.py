@@ -150,7 +150,7 @@ async def test_the_exact_commands_are_seen_before_they_run(tmp_path: Path) -> No
     assert app.failures == []
 
 
-async def test_what_others_wrote_is_text(tmp_path: Path) -> None:
+async def test_outside_text_is_shown_as_text(tmp_path: Path) -> None:
     hostile = [FakeStep("workspace", Finding("workspace", "failed", HOSTILE, HOSTILE, (HOSTILE,)), refusal=UserError(HOSTILE, HOSTILE)),
                FakeStep("data", Finding("data", "pending", HOSTILE), [Action(HOSTILE, ("echo", HOSTILE), tmp_path, weight=HOSTILE)])]  # fmt: skip
     folder = job_folder(Workspace(tmp_path), "workspace")
@@ -178,7 +178,7 @@ async def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     assert app.failures == []
 
 
-async def test_settings_that_cannot_be_read_are_said(tmp_path: Path) -> None:
+async def test_unreadable_settings_are_reported(tmp_path: Path) -> None:
     (tmp_path / "mdk.toml").write_text("[imag]\npath = 1\n")
     app = application(
         tmp_path,
@@ -206,7 +206,7 @@ async def test_a_light_step_runs_at_once_and_is_looked_at_again(tmp_path: Path) 
     assert app.failures == []
 
 
-async def test_what_is_large_is_asked_about_first(tmp_path: Path) -> None:
+async def test_large_commands_need_a_confirmation(tmp_path: Path) -> None:
     app = application(tmp_path, steps(tmp_path))
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await looked(pilot)
@@ -328,7 +328,7 @@ async def test_commands_are_edited_before_they_run(tmp_path: Path) -> None:
     assert app.failures == []
 
 
-async def test_nothing_to_run_means_to_look_again(tmp_path: Path) -> None:
+async def test_a_step_with_nothing_to_run_is_checked_again(tmp_path: Path) -> None:
     made = steps(tmp_path)
     app = application(tmp_path, made)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
