@@ -111,7 +111,7 @@ class ErrorCollector:
         # `_queue.Empty` only says that a worker is late.
         if (
             exception is None
-            or text.startswith("_")
+            or text.startswith("_queue.")
             or not (
                 "." in exception[0] or ENDS_TRACEBACK.search(exception[1]) or find_known(text, raised=True)
             )

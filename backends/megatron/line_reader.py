@@ -54,6 +54,7 @@ CANCELLED = (
 )
 # A memory report that another rank printed into the middle of a line.
 GLUED = re.compile(r"(?<=\S)(?=\[Rank \d{1,7}\] \(after )")
+LONGEST = 4096  # characters of an iteration line that is joined from wrapped lines
 RANDOM_WEIGHTS = "will not load any checkpoints and will start from random"
 
 
@@ -98,7 +99,7 @@ class LineReader:
         whole = decode(raw)
         text, rank = strip_prefixes(whole)
         self._quiet = is_quiet(whole, text)
-        if self._wrapped is not None and continues(text):
+        if self._wrapped is not None and len(self._wrapped[0]) < LONGEST and continues(text):
             (start, first, first_rank), self._wrapped = self._wrapped, None
             return self._text(join(start, text), first, first_rank)
         return [*self.unwrap(), *self._text(text, line, rank)]

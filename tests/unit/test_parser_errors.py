@@ -352,3 +352,11 @@ def test_a_cancelled_job_and_its_step_give_one_alert() -> None:
         SLURM.replace("JOB 4711", "STEP 4711.0") + " DUE TO TIME LIMIT ***",
     ]
     assert len(rows(parse("\n".join(lines) + "\n"), "alert")) == 1
+
+
+def test_exceptions_of_private_modules_are_told_except_that_of_a_late_worker() -> None:
+    head = "Traceback (most recent call last):\n  File x\n"
+    assert one(head + "_pickle.UnpicklingError: invalid load key, 'v'.\n", "error")["message"].startswith(
+        "_pickle."
+    )
+    assert rows(parse(head + "_queue.Empty\n"), "error") == []

@@ -13,6 +13,7 @@ from megatron_text import iteration_line, one, parse, rows
 
 from backends.megatron.events import IterationBatch, Timers
 from backends.megatron.line_reader import LineReader
+from backends.megatron.parser import Parser
 
 # The numbers of each line of wild.jsonl that is an iteration line: how many fields, and some of them.
 WILD: dict[int, tuple[int, int, dict[str, Any]]] = {
@@ -157,6 +158,12 @@ def test_a_line_wrapped_several_times_is_joined(width: int) -> None:
     line = iteration_line(1230).rstrip()
     text = "\n".join(textwrap.wrap(line, width, drop_whitespace=False, break_on_hyphens=False))
     assert one(text, "iteration") == one(line, "iteration")
+
+
+def test_a_line_is_not_joined_with_pieces_for_ever() -> None:
+    text = "iteration 1/9 | lm loss: 1.5 |\n" + "piece: 1 |\n" * 2000
+    events = Parser().feed(text.encode())
+    assert [type(event) for event in events] == [IterationBatch]
 
 
 def test_only_the_first_line_without_a_last_field_waits_for_the_next() -> None:
