@@ -9,6 +9,11 @@ KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
+def drawable(value: float) -> bool:
+    """Whether a plot can show `value`: it is finite and so far from the largest float that the limits of its axis are, too."""
+    return abs(value) < 1e300
+
+
 def nice_step(span: float, most: int) -> float:
     """The smallest of 1, 2, 2.5, 5 × 10^k that cuts `span` into at most `most` pieces."""
     rough = span / max(most, 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from backends.megatron.series import Curve
-from backends.ticks import nice_step, tick_labels
+from backends.ticks import drawable, nice_step, tick_labels
 
 # Distinct on white, also for people with red-green blindness (Okabe and Ito, 2008).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
@@ -82,7 +82,7 @@ def extremes(curve: Curve, log: bool) -> Iterator[tuple[float, float]]:
     """Lowest and highest of each bucket, as points of one line."""
     for x, low, high in zip(curve.xs, curve.lows, curve.highs, strict=True):
         for value in (low,) if low == high else (low, high):
-            if math.isfinite(value) and (value > 0 or not log):
+            if drawable(value) and (value > 0 or not log):
                 yield x, value
 
 

@@ -23,6 +23,12 @@ def line(*values: float, start: float = 0, step: float = 10) -> Line:
 # Axes
 
 
+@pytest.mark.parametrize("huge", [1.7e308, -1.7e308, math.inf])
+def test_values_near_the_largest_float_are_gaps(huge: float):
+    points = smooth(line(huge, 4.0, huge), 0.0)
+    assert stretches(points, positive=False) == [((10, 4.0),)]
+
+
 def test_limits_are_nice_and_hold_the_data():
     limits = axes.y_limits(2.871, 10.6, None)
     assert limits.step in (2.0, 2.5, 5.0)

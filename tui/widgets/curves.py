@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
+from backends.ticks import drawable
+
 XAxis: TypeAlias = Literal["iteration", "time", "tokens"]
 X_AXES: tuple[XAxis, ...] = ("iteration", "time", "tokens")
 SMOOTHINGS = (0.0, 0.6, 0.9, 0.97)
@@ -128,7 +130,7 @@ def stretches(points: Iterable[Point], *, positive: bool) -> list[tuple[Point, .
     """`points` cut where a value is missing (or, with `positive`, cannot be shown on a logarithmic axis)."""
     result: list[list[Point]] = [[]]
     for point in points:
-        if math.isfinite(point[1]) and (not positive or point[1] > 0):
+        if drawable(point[1]) and (not positive or point[1] > 0):
             result[-1].append(point)
         elif result[-1]:
             result.append([])

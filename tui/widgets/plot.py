@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from backends.ticks import number, tick_labels
+from backends.ticks import drawable, number, tick_labels
 from tui.widgets import axes, plot_drawing
 from tui.widgets.axes import Limits
 from tui.widgets.curves import (
@@ -153,9 +153,7 @@ class Plot(Panel):
             return self._say(f"no finite value of {self.metric} in view", width, height)
         rows = height - 1
         marks = list(self.marks(self.view.x))
-        values += [
-            m.y for m in marks if m.y is not None and math.isfinite(m.y) and (m.y > 0 or not self.view.log)
-        ]
+        values += [m.y for m in marks if m.y is not None and drawable(m.y) and (m.y > 0 or not self.view.log)]
         y = axes.y_limits(min(values), max(values), self._picture.y, log=self.view.log, rows=rows)
         self._picture.y = y
         labels = tick_labels(y.ticks(), y.step, log=y.log)
