@@ -42,6 +42,8 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
+    """A mounted file system: where it is mounted, its type and its device."""
+
     folder: Path
     filesystem: str  # "ext4", "nfs4", "lustre"
     device: str = ""

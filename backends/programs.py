@@ -30,6 +30,8 @@ class Answer:
 
 
 class Programs(Protocol):
+    """Finds programs and asks them. A test answers in place of the real ones."""
+
     def find(self, name: str) -> str | None:
         """The path of an executable, by PATH or as given; None when there is none."""
         ...

@@ -131,6 +131,8 @@ class SampleSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """All sections of mdk.toml with their defaults."""
+
     stop: StopSettings = field(default_factory=StopSettings)
     megatron: MegatronSettings = field(default_factory=MegatronSettings)
     image: ImageSettings = field(default_factory=ImageSettings)

@@ -65,6 +65,7 @@ class State:
 
 
 def file_of(folder: Path, iteration: int) -> Path:
+    """The file of one checkpoint, by Megatron-LM's names."""
     return folder / f"iter_{iteration:07d}" / "mp_rank_00" / "model_optim_rng.pt"
 
 

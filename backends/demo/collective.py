@@ -34,6 +34,8 @@ class Collective(Protocol):
 
 
 class Alone:
+    """A single rank, which needs no communication."""
+
     rank, size = 0, 1
 
     def sum(self, values: Vector) -> Vector:

@@ -64,6 +64,7 @@ def argument_block(values: Mapping[str, Any]) -> str:
 
 
 def iteration_line(window: Window, time: datetime) -> str:
+    """One line of the training log, of the iterations in `window`."""
     fields = [
         f" [{time:%Y-%m-%d %H:%M:%S}] iteration {window.iteration:8d}/{window.train_iters:8d}",
         f"consumed samples: {window.consumed_samples:12d}",

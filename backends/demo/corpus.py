@@ -27,6 +27,8 @@ class CorpusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
+    """The text to train on. `name` says where it comes from."""
+
     name: str
     documents: list[str]
     cut: bool = False  # whether the source holds more than was read

@@ -88,6 +88,8 @@ def resume_schedule(
 
 @dataclass(slots=True)
 class Adam:
+    """AdamW with decoupled weight decay: `first` and `second` are the moments of the gradient, by name of the weight."""
+
     first: Weights
     second: Weights
     beta1: float

@@ -109,6 +109,8 @@ def _without_newline_after_colon(tokenizer: Tokenizer, newest: int, scores: Scor
 
 @dataclass(frozen=True, slots=True)
 class Beam:
+    """One candidate of a beam search, the prompt included."""
+
     tokens: list[int]
     total: float  # log p of the continuation
 

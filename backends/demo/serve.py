@@ -38,6 +38,7 @@ def read_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def run(words: list[str]) -> int:
+    """Serve until the process is ended. Returns the exit status."""
     from backends.demo.answering import Answering
     from backends.demo.checkpoint import CheckpointError
     from backends.demo.http_server import Server

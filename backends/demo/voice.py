@@ -12,6 +12,8 @@ from backends.demo.messages import say
 
 
 class Voice:
+    """Prints what Megatron-LM prints on the rank that prints it there."""
+
     def __init__(self, ranks: Collective) -> None:
         self._ranks = ranks
 

@@ -131,5 +131,6 @@ def temporary_server(
 
 
 def readiness_of(info: RunInfo) -> Readiness:
+    """The readiness of a server that a supervisor watches, from the state of its run."""
     ended = f"{info.phase}. {info.reason or ''}".strip() if info.over else None
     return Readiness(info.address, ended, info.reason)

@@ -30,6 +30,8 @@ AFTER_RANKS = "All ranks had ended, but mpirun did not exit: it was ended."
 
 
 class HangCheck(Protocol):
+    """One way in which a job can hang."""
+
     def look(self, signs: Signs, quiet: float, now: float) -> str | None:
         """Why the job has to be ended now, or None. `quiet`: s since the log last grew; `now`: s of a monotonic clock."""
         ...

@@ -54,6 +54,8 @@ class LineNote:
 
 @dataclass(frozen=True, slots=True)
 class Hostfile:
+    """The nodes of a hostfile, and the notes about its lines."""
+
     hosts: tuple[Host, ...]
     notes: tuple[LineNote, ...]
 

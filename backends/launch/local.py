@@ -19,6 +19,8 @@ BY_MPIRUN = "Choose --launcher mpirun.", {"launcher": ("mpirun",)}
 
 
 class Local:
+    """The demo as a process of this machine, without mpirun."""
+
     name = "local"
 
     def check(self, plan: RunPlan, workspace: Workspace) -> list[Problem]:
@@ -37,10 +39,7 @@ class Local:
 
     def command(self, plan: RunPlan, workspace: Workspace) -> Command:
         # A folder "backends" in the workspace must not shadow this package.
-        env = {
-            "PYTHONSAFEPATH": "1",
-            **plan.environment,
-        }
+        env = {"PYTHONSAFEPATH": "1", **plan.environment}
         if plan.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, plan.gpus))
         argv = (sys.executable, "-u", "-m", MODULES[plan.kind], *arguments_of(plan))

@@ -36,6 +36,7 @@ class Placement:
 
 
 def default_launcher(trainer: Trainer) -> str:
+    """The launcher of a run when the user names none."""
     return "local" if trainer == "demo" else "mpirun"
 
 

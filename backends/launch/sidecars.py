@@ -28,6 +28,8 @@ RESTART_PAUSE = 30.0  # s
 
 
 class Sidecar(Protocol):
+    """Something that runs beside a job for as long as the job lives."""
+
     def look(self, state: RunState) -> None:
         """Called twice a second with the present state. Must not block."""
         ...

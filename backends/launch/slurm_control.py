@@ -155,6 +155,7 @@ def run(
     cwd: str | None = None,
     limit: float = LIMIT,
 ) -> subprocess.CompletedProcess[str]:
+    """Run a program of Slurm to its end, with its output as text. Raises what `Run` raises."""
     return subprocess.run(
         words,
         env=environment,

@@ -31,6 +31,8 @@ CALM = 20  # lines without a trouble after which the trouble is over
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
+    """A problem of the training: its kind, how severe it is, what it means and what helps."""
+
     kind: str
     severity: Severity
     message: str

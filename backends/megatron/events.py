@@ -55,6 +55,8 @@ CheckpointAction: TypeAlias = Literal["saving", "saved", "queued", "loading", "l
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    """A step of saving or loading a checkpoint."""
+
     line: int
     rank: int | None
     action: CheckpointAction
@@ -109,6 +111,8 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
+    """A row of the argument block that rank 0 prints at the start."""
+
     line: int
     rank: int | None
     name: str

@@ -137,6 +137,7 @@ def _keep(kept: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> Kep
 
 
 def read_text(raw: bytes) -> DisplayText:
+    """A raw line as it is shown, with its rank and level; blank lines have an empty text."""
     whole = decode(raw)
     text, rank = strip_prefixes(whole)
     return DisplayText(text if text.strip() else "", rank, level_of(whole))

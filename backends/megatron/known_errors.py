@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KnownError:
+    """A row of the table of known errors. A line matches if it contains one of the phrases."""
+
     kind: str
     phrases: tuple[tuple[str, ...], ...]  # each phrase as the pieces between its stars
     explanation: str

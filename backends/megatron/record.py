@@ -288,6 +288,7 @@ class Record:
 
 
 def room_for(name: Key, names: Mapping[Key, object]) -> bool:
+    """Whether `name` may be kept: a hostile log must not add names without limit."""
     return name in names or len(names) < NAMES
 
 

@@ -31,10 +31,12 @@ def merge_arguments(base: Iterable[str], changes: Iterable[str]) -> tuple[str, .
 
 
 def without(arguments: Iterable[str], *flags: str) -> tuple[str, ...]:
+    """`arguments` without these flags and their values."""
     return flatten((flag, values) for flag, values in group_arguments(arguments) if flag not in flags)
 
 
 def flatten(groups: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """The words of (flag, values) groups; the flag "" stands for leading values without one."""
     return tuple(word for flag, values in groups for word in ([flag] if flag else []) + list(values))
 
 

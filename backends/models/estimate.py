@@ -59,6 +59,8 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
+    """Everything that is computed for a training: parameters, memory, tokens and time."""
+
     parameters: Parameters
     memory: Memory
     training: Training

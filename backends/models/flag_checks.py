@@ -22,6 +22,7 @@ NEED_NO_MODEL = {"GPT2BPETokenizer", "NullTokenizer", "BertWordPieceLowerCase", 
 
 
 def check_iterations(case: Case) -> Iterator[Problem]:
+    """Problems of the length of the training and of its schedule."""
     given = case.given
     by_iterations, by_samples = "--train-iters" in given, "--train-samples" in given
     if by_iterations == by_samples:
@@ -62,6 +63,7 @@ def check_iterations(case: Case) -> Iterator[Problem]:
 
 
 def check_precision(case: Case) -> Iterator[Problem]:
+    """Problems of fp16, bf16 and FP8."""
     given = case.given
     if "--fp16" in given and "--bf16" in given:
         yield Problem(
@@ -99,6 +101,7 @@ def check_precision(case: Case) -> Iterator[Problem]:
 
 
 def check_recomputation(case: Case) -> Iterator[Problem]:
+    """Problems of the options of recomputation."""
     given = case.given
     kind = "selective" if "--recompute-activations" in given else given.text("--recompute-granularity")
     if kind == "selective" and "--recompute-method" in given:
@@ -128,6 +131,7 @@ def check_recomputation(case: Case) -> Iterator[Problem]:
 
 
 def check_names(case: Case) -> Iterator[Problem]:
+    """Problems of flags that Megatron-LM does not have."""
     yield from unknown_flags(case.given, case.resources.known_flags)
 
 
@@ -146,6 +150,7 @@ def unknown_flags(given: Arguments, known: frozenset[str]) -> Iterator[Problem]:
 
 
 def check_tokenizer(case: Case) -> Iterator[Problem]:
+    """A problem if the tokenizer needs a model that is not given."""
     tokenizer = case.given.text("--tokenizer-type") or "GPT2BPETokenizer"
     if tokenizer in NEED_NO_MODEL or "--tokenizer-model" in case.given:
         return
@@ -160,6 +165,7 @@ def check_tokenizer(case: Case) -> Iterator[Problem]:
 
 
 def check_optimizer(case: Case) -> Iterator[Problem]:
+    """Problems of --overlap-param-gather, which needs other flags."""
     given = case.given
     if "--overlap-param-gather" not in given:
         return
@@ -183,6 +189,7 @@ def check_optimizer(case: Case) -> Iterator[Problem]:
 
 
 def check_data(case: Case) -> Iterator[Problem]:
+    """Problems of the data set: the type of its tokens, and how often they are read."""
     config, resources = case.config, case.resources
     if resources.data_dtype is not None:
         small = config.vocab_size < SMALL_VOCABULARY

@@ -31,12 +31,15 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """What the checks look at: the arguments, their meaning with defaults, and the machine."""
+
     given: Arguments
     config: Configuration
     resources: Resources
 
 
 def check_world(case: Case) -> Iterator[Problem]:
+    """Problems of the number of GPUs and its division into parallel groups."""
     config, gpus = case.config, case.config.world_size
     sizes = (
         config.tensor_model_parallel_size,
@@ -82,6 +85,7 @@ def _divisor(number: int, near: int) -> int:
 
 
 def check_tensor(case: Case) -> Iterator[Problem]:
+    """Problems of tensor and sequence parallelism."""
     config, size = case.config, case.config.tensor_model_parallel_size
     parts = {
         "attention heads": config.num_attention_heads,
@@ -117,6 +121,7 @@ def check_tensor(case: Case) -> Iterator[Problem]:
 
 
 def check_pipeline(case: Case) -> Iterator[Problem]:
+    """Problems of pipeline parallelism, interleaved or not."""
     config, size = case.config, case.config.pipeline_model_parallel_size
     yield from _divisible(size, PIPELINE, "pipeline parallel", {"layers": config.num_layers})
     virtual = config.num_layers_per_virtual_pipeline_stage
@@ -154,6 +159,7 @@ def check_pipeline(case: Case) -> Iterator[Problem]:
 
 
 def check_context(case: Case) -> Iterator[Problem]:
+    """Problems of context parallelism."""
     config, size = case.config, case.config.context_parallel_size
     if size == 1:
         return
@@ -175,6 +181,7 @@ def check_context(case: Case) -> Iterator[Problem]:
 
 
 def check_model(case: Case) -> Iterator[Problem]:
+    """Problems of the sizes of the model."""
     config, given = case.config, case.given
     if "--kv-channels" not in given and config.hidden_size % config.num_attention_heads:
         yield Problem(
@@ -218,6 +225,7 @@ def check_model(case: Case) -> Iterator[Problem]:
 
 
 def check_batch(case: Case) -> Iterator[Problem]:
+    """Problems of micro and global batch size."""
     config = case.config
     step = config.micro_batch_size * config.data_parallel_size
     if config.global_batch_size % step:

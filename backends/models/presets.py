@@ -37,6 +37,8 @@ FOLDER = "presets"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
+    """A model by name, with Megatron's arguments for it."""
+
     name: str
     title: str
     trainer: Literal["demo", "megatron"]

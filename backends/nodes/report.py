@@ -27,6 +27,8 @@ class ImageSample:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
+    """One GPU of a node, from nvidia-smi."""
+
     name: str
     total: int | None  # MiB
     used: int | None  # MiB
@@ -35,6 +37,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
+    """A network interface of a node that is up, with its IPv4 address."""
+
     name: str
     address: str
     speed: int | None = None  # Mb/s
@@ -91,6 +95,7 @@ def read_report(lines: Iterable[str]) -> NodeReport | None:
 
 
 def from_json(value: Mapping[str, Any]) -> NodeReport:
+    """The report in the JSON object of the node program. Values of the wrong type count as missing."""
     image = _mapping(value.get("image"))
     size, sample, port = image.get("size"), image.get("sample"), value.get("port")
     gpus: object = value.get("gpus")

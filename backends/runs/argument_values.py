@@ -108,6 +108,7 @@ def printed_values(printed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def name_of(flag: str) -> str:
+    """The name that argparse gives to the value of `flag`."""
     return flag.removeprefix("--").replace("-", "_")
 
 

@@ -86,6 +86,7 @@ def trained(workspace: Workspace) -> Iterator[tuple[RunFolder, Path]]:
 
 
 def runs(workspace: Workspace) -> list[RunInfo]:
+    """All runs of a workspace, newest first."""
     return [describe(folder) for folder in run_folders(workspace)]
 
 
@@ -147,6 +148,8 @@ def nodes_note(folder: RunFolder) -> str | None:
 
 
 def observation_of(folder: RunFolder, state: RunState) -> Observation:
+    """What `state` of the run in `folder` means now, from its files and the processes of this machine."""
+
     def end() -> Ending:
         plan, _ = _plan(folder)
         signs = read_signs(folder.log, state.signs)

@@ -89,6 +89,7 @@ def save_folders(base: Path) -> list[Path]:
 
 
 def is_save_folder(folder: Path) -> bool:
+    """Whether `folder` holds a tracker file or checkpoints. False for a folder that cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return any(
@@ -125,6 +126,7 @@ def checkpoints(save: Path) -> list[Checkpoint]:
 
 
 def iteration_of(folder: Path) -> Iteration | None:
+    """The iteration of an `iter_*` folder, by its name; None for any other folder."""
     if folder.name == "release":
         return "release"
     match = ITERATION.fullmatch(folder.name)
@@ -134,6 +136,7 @@ def iteration_of(folder: Path) -> Iteration | None:
 
 
 def folder_name(iteration: Iteration) -> str:
+    """The name that Megatron-LM gives to the folder of an iteration."""
     return "release" if iteration == "release" else f"iter_{iteration:07d}"
 
 

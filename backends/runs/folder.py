@@ -29,6 +29,8 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
+    """The folder of one run, and its files."""
+
     path: Path
 
     plan_file = _File("plan.json")
@@ -77,6 +79,7 @@ class RunFolder:
 
 
 def dated_name(moment: datetime) -> str:
+    """`DATE/TIME`, the name of run and save folders."""
     return moment.strftime("%Y-%m-%d/%H-%M-%S")
 
 

@@ -21,6 +21,8 @@ STALE_HEARTBEAT = 60.0  # s; the supervisor writes one every 10 s
 
 @dataclass(frozen=True, slots=True)
 class Ending:
+    """How a run ended: its last phase, and why."""
+
     phase: Phase
     reason: str | None
 
@@ -55,6 +57,7 @@ def ending(
 
 
 def signal_name(number: int) -> str:
+    """Number and name of a signal: "9 (SIGKILL)"."""
     try:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:

@@ -104,6 +104,7 @@ def writers_of(workspace: Workspace, save: Path) -> Iterator[RunFolder]:
 
 
 def writer_of(workspace: Workspace, save: Path) -> RunFolder | None:
+    """The newest run of the workspace that saves into `save`."""
     return next(writers_of(workspace, save), None)
 
 

@@ -41,6 +41,7 @@ class Machine:
 
 
 def this_machine(proc: Path = PROC) -> Machine:
+    """This host since its last boot. The boot id is "" where it cannot be read."""
     try:
         boot_id = (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -61,6 +62,7 @@ def find_process(pid: int, proc: Path = PROC) -> Process | None:
 
 
 def is_alive(process: Process | None, proc: Path = PROC) -> bool:
+    """Whether this very process lives, and not a later one with its number."""
     if process is None:
         return False
     found = find_process(process.pid, proc)
@@ -68,6 +70,7 @@ def is_alive(process: Process | None, proc: Path = PROC) -> bool:
 
 
 def living_processes(proc: Path = PROC) -> Iterator[Process]:
+    """All processes of this machine, without zombies."""
     for folder in proc.iterdir():
         if folder.name.isdigit() and (process := find_process(int(folder.name), proc)):
             yield process
@@ -85,6 +88,7 @@ def carries_mark(pid: int, mark: str, proc: Path = PROC) -> bool:
 
 
 def marked_processes(mark: str, proc: Path = PROC) -> list[Process]:
+    """The processes whose environment carries `mark`."""
     return [process for process in living_processes(proc) if carries_mark(process.pid, mark, proc)]
 
 

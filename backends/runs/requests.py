@@ -67,5 +67,6 @@ def waiting_request(folder: RunFolder) -> StopRequest | None:
 
 
 def drop_request(folder: RunFolder) -> None:
+    """Remove the waiting request, if there is one."""
     with contextlib.suppress(OSError):
         folder.request_file.unlink(missing_ok=True)

@@ -94,6 +94,7 @@ class DataStep(StepFindings):
 def fetch(
     title: str, url: str, destination: Path, folder: Path, checksum: str = "", weight: str = ""
 ) -> Action:
+    """The command that downloads `url` to `destination`, run in `folder`."""
     argv = [sys.executable, "-m", "backends.setup.download", url, str(destination)]
     return Action(title, (*argv, *([checksum] if checksum else [])), folder, weight=weight)
 
@@ -105,6 +106,7 @@ def own_corpus(site: Site) -> Path | None:
 
 
 def corpus_path(site: Site) -> Path:
+    """The corpus to preprocess: the user's own, else the sample of the tutorial."""
     return own_corpus(site) or site.workspace.megatron / "arxiv.jsonl"
 
 
@@ -155,6 +157,7 @@ def epochs(data: IndexedDataset) -> tuple[str, ...]:
 
 
 def corpus_words(found: Corpus) -> tuple[str, ...]:
+    """What was read of a corpus, as details of a finding."""
     read = "all of it" if found.whole else f"a sample of {found.documents + found.bad_count:,} lines"
     mean = found.characters // max(found.documents, 1)
     empty = f", {found.empty:,} of them empty" if found.empty else ""
@@ -210,6 +213,7 @@ def part_prefix(site: Site) -> Path:
 
 
 def put_in_place(site: Site, prefix: Path, suffix: str) -> Action:
+    """The command that gives a finished file of the data set its final name."""
     move = ("mv", "-n", "-T", f"{part_prefix(site)}{suffix}", f"{prefix}{suffix}")
     return Action(f"put the {suffix} in place", move, site.workspace.megatron)
 

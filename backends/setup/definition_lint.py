@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
+    """A fault of a definition file, at `line` (from 1), which reads `text`."""
+
     line: int
     text: str
     message: str

@@ -52,6 +52,7 @@ def download(url: str, destination: Path, checksum: str = "", out: TextIO = sys.
 
 
 def refuse_existing(destination: Path) -> None:
+    """Raises UserError if `destination` exists."""
     if destination.exists():
         raise UserError(f"{destination} exists already.", "Move it away to download it again.")
 
@@ -175,6 +176,7 @@ def _copy(reply: httpx.Response, file: BinaryIO, done: int, total: int | None, o
 
 
 def size(path: Path) -> int:
+    """Bytes in `path`; 0 if it cannot be read."""
     try:
         return path.stat().st_size
     except OSError:
@@ -186,6 +188,7 @@ def etag_file(part: Path) -> Path:
 
 
 def digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
     total = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(CHUNK):

@@ -12,6 +12,8 @@ from backends.setup.megatron_step import BUNDLE
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """Why a command failed, and what to try."""
+
     message: str
     remedy: str
 

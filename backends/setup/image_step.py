@@ -112,6 +112,7 @@ def build_action(site: Site) -> Action:
 
 
 def put_in_place(site: Site) -> Action:
+    """The command that gives the finished image its final name."""
     image = site.image
     return Action("put it in place", ("mv", "-n", "-T", str(part_of(image)), str(image)), image.parent)
 
@@ -157,6 +158,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def has_id_range(file: Path, user: str) -> bool:
+    """Whether `file` (/etc/subuid or /etc/subgid) gives `user` a range of ids."""
     try:
         return any(line.split(":")[0] == user for line in file.read_text().splitlines())
     except OSError:

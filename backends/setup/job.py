@@ -69,6 +69,7 @@ class JobFolder:
 
 
 def job_folder(workspace: Workspace, step: str) -> JobFolder:
+    """The folder of the newest job of `step`."""
     return JobFolder(workspace.outputs / "setup" / step)
 
 

@@ -66,6 +66,7 @@ class MpiStep(StepFindings):
 
 
 def contained(site: Site) -> tuple[str, ...]:
+    """The words before a command that runs inside the image."""
     return container_words(site.singularity or "singularity", str(site.image), site.settings.image)
 
 

@@ -117,6 +117,7 @@ def state(site: Site, patch: Patch) -> State:
 
 
 def what_of_edits(site: Site, patch: Patch) -> str:
+    """The remedy for a file that somebody edited."""
     clone = site.workspace.megatron
     if patch.in_place:
         return f"git -C {clone} diff {patch.target} shows the edits: undo them, or go without the patch."

@@ -41,6 +41,7 @@ def standing_of(step: Step, site: Site) -> Standing:
 
 
 def looked_at(name: str, look: Callable[[], Finding]) -> Finding:
+    """What `look` finds; its errors become findings."""
     try:
         return look()
     except UserError as error:

@@ -17,6 +17,7 @@ STEPS: tuple[Step, ...] = (WorkspaceStep(), MegatronStep(), ImageStep(), MpiStep
 
 
 def find_step(name: str) -> Step:
+    """The step called `name`. Raises UserError that names the nearest one."""
     for step in STEPS:
         if step.name == name:
             return step

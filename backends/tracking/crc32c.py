@@ -21,6 +21,7 @@ TABLE = _table()
 
 
 def crc32c(data: bytes | memoryview) -> int:
+    """The CRC-32C of `data`."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

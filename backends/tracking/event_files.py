@@ -48,6 +48,8 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """A text summary, such as the arguments of a run."""
+
     tag: str
     step: int
     time: float  # s since the epoch

@@ -89,8 +89,10 @@ def is_tracked(settings: MlflowSettings, environment: Mapping[str, str]) -> bool
 
 
 def is_switched_off(settings: MlflowSettings, environment: Mapping[str, str]) -> bool:
+    """Whether the settings or the environment turn tracking off."""
     return not settings.enabled or environment.get(SWITCH) == "0"
 
 
 def has_mlflow() -> bool:
+    """Whether MLflow is installed here. It is not imported."""
     return importlib.util.find_spec("mlflow") is not None
