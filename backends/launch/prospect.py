@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backends.launch.commands import commands, problems
 from backends.launch.editing import editable, edited
-from backends.launch.restart import again_plan, saves_first, start_again
+from backends.launch.restart import restart_plan, saves_first, start_again
 from backends.launch.resume import placed_resumption, resume_problems, start_resumption
 from backends.launch.start import start
 from backends.models.problem import Problem
@@ -95,10 +95,10 @@ def resume_prospect(
     )
 
 
-def again_prospect(workspace: Workspace, folder: RunFolder) -> Prospect:
+def restart_prospect(workspace: Workspace, folder: RunFolder) -> Prospect:
     """Stop the run, saving first where there is something to lose, and start it again. Raises UserError."""
     saves = saves_first(folder, describe(folder))
-    plan = again_plan(folder, workspace, datetime.now(), saves=saves)
+    plan = restart_plan(folder, workspace, datetime.now(), saves=saves)
     stop = shell_command(workspace, "stop", folder.name, *(() if saves else ("--now",)))
     continues = plan.load is not None and plan.load == plan.save
     then = shell_command(workspace, "resume", plan.save or "") if continues else f"sh {folder.command}"

@@ -27,7 +27,7 @@ def saves_first(folder: RunFolder, info: RunInfo) -> bool:
     return bool(info.iteration) and withheld(folder.plan(), state.signs if state else Signs()) is None
 
 
-def again_plan(folder: RunFolder, workspace: Workspace, now: datetime, *, saves: bool) -> RunPlan:
+def restart_plan(folder: RunFolder, workspace: Workspace, now: datetime, *, saves: bool) -> RunPlan:
     """The plan that continues from the run's checkpoint, or from the one that its stop will save. Without any checkpoint the
     run's own plan, in a new dated folder. Raises UserError."""
     plan = folder.plan()
@@ -56,7 +56,7 @@ def start_again(
     limit: float = DEFAULT_LIMIT,
     begin: Callable[[RunPlan, Workspace], RunFolder] = start,
 ) -> RunFolder:
-    """Stop the run, wait until no process of it is left, and start `plan`: its `again_plan` with the same `saves`.
+    """Stop the run, wait until no process of it is left, and start `plan`: its `restart_plan` with the same `saves`.
 
     `limit`: s for it to save and exit. Blocks. Raises UserError, also when the stop did not save as it should have; a stop
     that was requested goes on.

@@ -18,7 +18,7 @@ from waiting import until_seen
 from backends.errors import UserError
 from backends.files import write_json
 from backends.inference.trained_and_served import demo_prospect
-from backends.launch.prospect import again_prospect, prospect_of, resume_prospect
+from backends.launch.prospect import prospect_of, restart_prospect, resume_prospect
 from backends.megatron.events import Milestone
 from backends.megatron.folding import Folder
 from backends.megatron.record import Record
@@ -75,12 +75,12 @@ def test_a_flood_is_one_entry_and_a_few_notices_are_none() -> None:
 def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     folder = running(workspace)
-    anew = again_prospect(workspace, folder)
+    anew = restart_prospect(workspace, folder)
     assert anew.shell.endswith(f"stop 2026-11-30/05-00-00 --now && sh {folder.command}")
     assert "05-00-00 " not in anew.command, "it saves elsewhere"
     save = workspace.checkpoints / "2026-11-30/05-00-00"
     folder.write_state(state(iteration=60))
-    goes_on = again_prospect(workspace, folder)
+    goes_on = restart_prospect(workspace, folder)
     assert goes_on.shell.endswith(f"stop 2026-11-30/05-00-00 && mdk-tui -w {tmp_path} resume {save}")
     assert f"--load {save}" in goes_on.command and goes_on.problems == (), "its stop will save there"
 
@@ -88,7 +88,7 @@ def test_the_commands_are_those_that_would_be_typed(tmp_path: Path) -> None:
 def test_every_proposed_command_can_be_edited(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     save = workspace.checkpoints / "2026-11-30/05-00-00"
-    again = again_prospect(workspace, running(workspace))
+    again = restart_prospect(workspace, running(workspace))
     demo = demo_prospect(workspace)
     torch_checkpoint(save, 50)
     (save / "latest_checkpointed_iteration.txt").write_text("50")

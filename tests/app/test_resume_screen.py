@@ -81,7 +81,7 @@ LINEAGES = (
         forecast=SaveForecast(60000, 7200.0, 12.0, 81_200_000_000, 200_000_000_000, 45),
     ),
 )  # fmt: skip
-OUTLOOK = Comparison(
+COMPARISON = Comparison(
     (
         Difference("--hidden-size", "4096", "8192", "refused", "Megatron-LM compares the two and ends.", "Give --hidden-size 4096."),
         Difference("--train-iters", "500000", "600000", "flag", "The schedule changes.", "--override-opt_param-scheduler is added."),
@@ -99,15 +99,15 @@ def application(look: Any) -> MdkApp:
 
 
 @pytest.fixture
-def outlook(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, tuple[str, ...]]]:
+def comparison(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, tuple[str, ...]]]:
     """What was compared."""
     asked: list[tuple[Path, tuple[str, ...]]] = []
 
-    def outlook_of(workspace: Workspace, checkpoint: Path, changes: tuple[str, ...]) -> Comparison:
+    def comparison_of(workspace: Workspace, checkpoint: Path, changes: tuple[str, ...]) -> Comparison:
         asked.append((checkpoint, changes))
-        return OUTLOOK
+        return COMPARISON
 
-    monkeypatch.setattr("tui.screens.resume.outlook_of", outlook_of)
+    monkeypatch.setattr("tui.screens.resume.comparison_of", comparison_of)
     return asked
 
 
@@ -176,7 +176,7 @@ def test_the_disk_is_described_in_words() -> None:
     ],
 )
 async def test_continue_and_branch_show_their_command_first(
-    monkeypatch: pytest.MonkeyPatch, outlook: list[Any], keys: tuple[str, ...], asked: tuple[Any, ...]
+    monkeypatch: pytest.MonkeyPatch, comparison: list[Any], keys: tuple[str, ...], asked: tuple[Any, ...]
 ) -> None:
     made: list[tuple[Any, ...]] = []
     started: list[str] = []
@@ -208,7 +208,7 @@ async def test_continue_and_branch_show_their_command_first(
     assert made == [asked] and app.failures == []
 
 
-async def test_an_incomplete_checkpoint_is_not_resumed(outlook: list[Any]) -> None:
+async def test_an_incomplete_checkpoint_is_not_resumed(comparison: list[Any]) -> None:
     app = application(lambda closed: iter([LINEAGES]))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await opened(pilot)
@@ -219,7 +219,7 @@ async def test_an_incomplete_checkpoint_is_not_resumed(outlook: list[Any]) -> No
 
 
 async def test_changed_arguments_are_compared_and_taken_back(
-    outlook: list[tuple[Path, tuple[str, ...]]],
+    comparison: list[tuple[Path, tuple[str, ...]]],
 ) -> None:
     app = application(lambda closed: iter([LINEAGES]))
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
@@ -228,17 +228,17 @@ async def test_changed_arguments_are_compared_and_taken_back(
         await pilot.press("a")
         await until_seen(pilot, lambda: isinstance(app.screen, OneLine))
         await pilot.press(*"--seed 7", "enter")
-        await until_seen(pilot, lambda: outlook[-1][1] == ("--seed", "7"))
+        await until_seen(pilot, lambda: comparison[-1][1] == ("--seed", "7"))
         await pilot.pause()
         assert "changed: --seed 7" in screen_text(app)
         await pilot.press("a")
         await until_seen(pilot, lambda: isinstance(app.screen, OneLine))
         await pilot.press("ctrl+u", *"none", "enter")
-        await until_seen(pilot, lambda: outlook[-1][1] == ())
+        await until_seen(pilot, lambda: comparison[-1][1] == ())
     assert app.failures == []
 
 
-async def test_a_disk_that_does_not_answer_does_not_hold_the_screen(outlook: list[Any]) -> None:
+async def test_a_disk_that_does_not_answer_does_not_hold_the_screen(comparison: list[Any]) -> None:
     """A tree of 10,000 files on a file system far away: the folders come one by one, keys are answered meanwhile."""
     answer, asked = threading.Event(), threading.Event()
 
@@ -333,7 +333,7 @@ async def test_a_run_at_its_end_says_how_to_train_on(trained: Workspace) -> None
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture(snap_compare: Compare, outlook: list[Any], size: tuple[int, int]) -> None:
+def test_picture(snap_compare: Compare, comparison: list[Any], size: tuple[int, int]) -> None:
     async def before(pilot: Pilot[Any]) -> None:
         await opened(pilot)
         await pilot.press("down", "down")

@@ -141,7 +141,7 @@ def test_the_last_of_equal_flags_wins_and_an_unreadable_one_is_named() -> None:
         read_configuration(RECIPE[2:], 8)
 
 
-# ---------------------------------------------------------------- the branch's own file
+# The branch's own file.
 
 
 @pytest.fixture(scope="module")

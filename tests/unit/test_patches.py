@@ -152,7 +152,7 @@ def test_the_tokenizer_patch_equals_the_commit(megatron: Path) -> None:
     assert target.read_bytes() == cherry_picked
 
 
-# ---------------------------------------------------------------- the scripts
+# The scripts.
 
 
 @dataclass
@@ -427,7 +427,7 @@ def test_however_often_the_stop_arrives_python_hears_of_it_once(
         assert job.returncode == 7
 
 
-# ---------------------------------------------------------------- the server's script
+# The server's script.
 
 
 def test_the_server_has_the_recipes_model_and_listens_here(serve: Script, tmp_path: Path) -> None:

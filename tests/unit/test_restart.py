@@ -11,7 +11,7 @@ import pytest
 from scripted_jobs import PROGRAM, TRAINER, clean_up, scripted, state_of, wait_for, wait_for_phase
 
 from backends.files import write_json
-from backends.launch.restart import again_plan, saves_first, start_again
+from backends.launch.restart import restart_plan, saves_first, start_again
 from backends.launch.start import start
 from backends.runs.catalog import describe
 from backends.runs.checkpoints import TRACKER
@@ -41,7 +41,7 @@ def begin(plan: RunPlan, workspace: Workspace) -> RunFolder:
 
 def again(folder: RunFolder, workspace: Workspace) -> RunFolder:
     saves = saves_first(folder, describe(folder))
-    plan = again_plan(folder, workspace, NOW, saves=saves)
+    plan = restart_plan(folder, workspace, NOW, saves=saves)
     return start_again(folder, workspace, plan, saves=saves, begin=begin)
 
 
@@ -85,7 +85,7 @@ def test_a_checkpoint_from_before_is_gone_on_from_when_nothing_new_was_learned(w
     (save / TRACKER).write_text("9")
     folder = create_run_folder(workspace.runs, NOW)
     write_json(folder.plan_file, dataclasses.replace(scripted(TRAINER), save=str(save)).as_json())
-    plan = again_plan(folder, workspace, NOW, saves=False)
+    plan = restart_plan(folder, workspace, NOW, saves=False)
     assert plan.load == plan.save == str(save)
 
 
@@ -95,7 +95,7 @@ def test_an_edited_command_saves_elsewhere_too(workspace: Workspace) -> None:
     Path(save).mkdir(parents=True)
     folder = create_run_folder(workspace.runs, NOW)
     write_json(folder.plan_file, plan.as_json())
-    anew = again_plan(folder, workspace, NOW, saves=False)
+    anew = restart_plan(folder, workspace, NOW, saves=False)
     assert anew.command == ("x", f"--save={anew.save}") and anew.save != plan.save
 
 
@@ -104,5 +104,5 @@ def test_a_fine_tuning_that_is_started_again_does_not_begin_at_0(workspace: Work
     plan = dataclasses.replace(scripted(TRAINER), save=save, arguments=("--finetune", "--train-iters", "500"))
     folder = create_run_folder(workspace.runs, NOW)
     write_json(folder.plan_file, plan.as_json())
-    again = again_plan(folder, workspace, NOW, saves=True)
+    again = restart_plan(folder, workspace, NOW, saves=True)
     assert again.load == save and again.arguments == ("--train-iters", "500")

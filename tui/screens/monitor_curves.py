@@ -213,7 +213,7 @@ def x_of(record: Record, iteration: float, x: XAxis) -> float | None:
     return None
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# Words.
 
 EMPTY = {
     "failed": "failed before the first iteration was logged",

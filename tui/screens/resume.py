@@ -42,13 +42,13 @@ class ResumeDetails(Panel, can_focus=False):
     def __init__(self, *, id: str | None = None, ascii_only: bool = False) -> None:
         super().__init__(id=id, ascii_only=ascii_only)
         self._found: tuple[Lineage, SavedPoint] | None = None
-        self._outlook: Comparison | None = None
+        self._comparison: Comparison | None = None
         self._changes: Sequence[str] = ()
 
     def update(
-        self, found: tuple[Lineage, SavedPoint] | None, outlook: Comparison | None, changes: Sequence[str]
+        self, found: tuple[Lineage, SavedPoint] | None, comparison: Comparison | None, changes: Sequence[str]
     ) -> None:
-        self._found, self._outlook, self._changes = found, outlook, changes
+        self._found, self._comparison, self._changes = found, comparison, changes
         self.show()
 
     def title(self) -> tuple[Sequence[Span], Sequence[Span]]:
@@ -57,7 +57,7 @@ class ResumeDetails(Panel, can_focus=False):
         return [(f"iteration {self._found[1].checkpoint.iteration}", "title")], ()
 
     def body(self, width: int, height: int) -> Sequence[Sequence[Span]]:
-        return resume_view.details(self._found, self._outlook, self._changes, width, height)
+        return resume_view.details(self._found, self._comparison, self._changes, width, height)
 
 
 class ResumeScreen(PlaceScreen):
@@ -80,7 +80,7 @@ class ResumeScreen(PlaceScreen):
         self._lineages: tuple[Lineage, ...] = ()
         self._reading: Bridge[tuple[Lineage, ...]] | None = None
         self._comparing: Bridge[Comparison] | None = None
-        self._outlook: Comparison | None = None
+        self._comparison: Comparison | None = None
         self._compared: tuple[str, tuple[str, ...]] | None = None
         self._changes: tuple[str, ...] = ()
         self._everything = False
@@ -142,20 +142,20 @@ class ResumeScreen(PlaceScreen):
         found = self.chosen
         wanted = (found[1].checkpoint.path, self._changes) if found else None
         if wanted != self._compared:
-            self._compared, self._outlook = wanted, None
+            self._compared, self._comparison = wanted, None
             if self._comparing is not None:
                 self._comparing.close()
             if found is not None:
                 path, changes = Path(found[1].checkpoint.path), self._changes
                 self._comparing = self.in_background(
-                    lambda: outlook_of(self.workspace, path, changes), self._outlook_came
+                    lambda: comparison_of(self.workspace, path, changes), self._comparison_came
                 )
-        self.query_one(ResumeDetails).update(found, self._outlook, self._changes)
+        self.query_one(ResumeDetails).update(found, self._comparison, self._changes)
         self.refresh_bindings()
 
-    def _outlook_came(self, outlook: Comparison) -> None:
-        self._outlook = outlook
-        self.query_one(ResumeDetails).update(self.chosen, outlook, self._changes)
+    def _comparison_came(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self.query_one(ResumeDetails).update(self.chosen, comparison, self._changes)
 
     # What can be done with the marked checkpoint.
 
@@ -244,7 +244,7 @@ class ResumeScreen(PlaceScreen):
         self.in_background(removed, done)
 
 
-def outlook_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Comparison:
+def comparison_of(workspace: Workspace, checkpoint: Path, changes: Sequence[str]) -> Comparison:
     """How the arguments of a resume from `checkpoint` would differ, or why it is not possible."""
     from datetime import datetime
 

@@ -87,7 +87,7 @@ def _row(lineage: Lineage, point: SavedPoint, sign: Glyphs) -> ListRow:
 
 def details(
     found: tuple[Lineage, SavedPoint] | None,
-    outlook: Comparison | None,
+    comparison: Comparison | None,
     changes: Sequence[str],
     width: int,
     height: int,
@@ -109,24 +109,24 @@ def details(
         ]
     if changes:
         lines.append([("changed: ", "dim"), (" ".join(changes), "text")])
-    lines += list(_outlook(outlook, width)) if outlook is not None else [[("comparing the arguments", "dim")]]
+    lines += [[("comparing the arguments", "dim")]] if comparison is None else _comparison(comparison, width)
     return lines[:height]
 
 
-def _outlook(outlook: Comparison, width: int) -> Iterator[list[Span]]:
-    if outlook.refusal:
-        yield from ([(line, "warning")] for line in wrapped(outlook.refusal, max(width, 20), 4))
+def _comparison(comparison: Comparison, width: int) -> Iterator[list[Span]]:
+    if comparison.refusal:
+        yield from ([(line, "warning")] for line in wrapped(comparison.refusal, max(width, 20), 4))
         return
-    if outlook.compared_with is None:
+    if comparison.compared_with is None:
         yield [("The stored arguments cannot be read: they are not compared.", "warning")]
         return
-    if not outlook.differences:
-        yield [(f"Its arguments are those of {outlook.compared_with}.", "good")]
+    if not comparison.differences:
+        yield [(f"Its arguments are those of {comparison.compared_with}.", "good")]
         return
     from backends.runs.difference import VERDICTS
 
-    flags = max(len(difference.flag) for difference in outlook.differences)
-    for difference in outlook.differences:
+    flags = max(len(difference.flag) for difference in comparison.differences)
+    for difference in comparison.differences:
         values = f"{cell(difference.stored, 10, right=True)} > {cell(difference.planned, 10)}"
         style = STYLES[difference.verdict]
         words = f"{VERDICTS[difference.verdict]:<14}{difference.message} {difference.remedy}"

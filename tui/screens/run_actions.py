@@ -49,10 +49,10 @@ def start_again(app: MdkApp, info: RunInfo) -> None:
     """Stop a run and start it again."""
 
     def make() -> Prospect:
-        from backends.launch.prospect import again_prospect
+        from backends.launch.prospect import restart_prospect
         from backends.runs.folder import RunFolder
 
-        return again_prospect(app.workspace, RunFolder(info.path))
+        return restart_prospect(app.workspace, RunFolder(info.path))
 
     propose(app, make)
 

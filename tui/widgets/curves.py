@@ -154,7 +154,7 @@ def traces(lines: Sequence[Line], view: View) -> list[Trace]:
     return drawn
 
 
-# --- looking around: each returns the next view -------------------------------------------------------------------------
+# Looking around: each function returns the next view.
 
 
 def zoomed(view: View, shown: tuple[float, float], extent: tuple[float, float], factor: float) -> View:
