@@ -45,7 +45,7 @@ class SurvivingApp(EarlyInput):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """A key whose action fails has been heard, and whoever runs it (the application itself, mostly) lives on."""
+        """Report an action that fails, and count its key as handled: whatever runs it continues."""
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except Exception as error:

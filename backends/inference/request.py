@@ -107,7 +107,7 @@ class HalfAnswerError(UserError):
 
 
 class TooLongError(UserError):
-    """The model does not take so many tokens."""
+    """The request has more tokens than the model takes."""
 
 
 def complete(client: TextClient, request: Request) -> Completion:

@@ -31,7 +31,7 @@ class Piece:
 
 def pieces(tokens: Sequence[Token], text: str) -> Iterator[Piece]:
     """All of `text` in pieces with their tokens. Tokens beyond its end (after a stop text) are left out."""
-    at, parts, spelled = 0, list[Token](), 0  # `parts` spell what follows `at`, in at most so many characters
+    at, parts, spelled = 0, list[Token](), 0  # `parts` spell at most `spelled` characters after `at`
     for token in tokens:
         if at >= len(text):
             break

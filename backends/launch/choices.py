@@ -160,7 +160,7 @@ def with_preset(choices: Choices, preset: Preset) -> Choices:
     return dataclasses.replace(choices, preset=preset, texts=kept, accelerations={}, recompute=None)
 
 
-def mended(choices: Choices, fix: Fix, presets: Mapping[str, Preset] | None = None) -> Choices:
+def with_remedy(choices: Choices, fix: Fix, presets: Mapping[str, Preset] | None = None) -> Choices:
     """`choices` with a remedy applied: written into the fields that it concerns, the rest into the extra arguments.
 
     `presets`: those that a remedy may name.
@@ -187,7 +187,7 @@ def mended(choices: Choices, fix: Fix, presets: Mapping[str, Preset] | None = No
         else:
             rest[key] = words
     changed = dataclasses.replace(choices, texts=texts, accelerations=switched, recompute=recompute)
-    # What has a field of its own says nothing among the extra arguments any more.
+    # Flags with a field of their own are removed from the extra arguments.
     more = without(merge_arguments(changed.words("more"), ()), *(flag for flag in fix if flag not in rest))
     return _with_flags(changed.changed("more", shlex.join(more)), rest)
 

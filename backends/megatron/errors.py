@@ -26,7 +26,7 @@ HEEDED = frozenset({"nan", "no-gpu", "out-of-memory", "rank-failed", "rerun"})
 VAGUE = frozenset({"exception", "nccl"})  # kinds that a line just after the exception may explain better
 DETAIL_LINES = 4  # lines after an exception that may belong to its message
 KINDS_KEPT = 50  # different errors held back at once
-TRACEBACK_LINES = 400  # a traceback that never ends in an exception is given up after so many lines
+TRACEBACK_LINES = 400  # lines after which a traceback without an exception is given up
 UNKNOWN = ("Python raised {name}.", "Read the traceback in the log, from its first line on.")
 
 

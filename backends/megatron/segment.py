@@ -13,7 +13,7 @@ from backends.megatron.alerts import SKIPPED, is_loss
 from backends.megatron.events import IterationBatch, Value
 from backends.megatron.series import Series
 
-ANCHOR_ROWS = 64  # one time stamp is kept for so many rows; times between are interpolated
+ANCHOR_ROWS = 64  # rows for each time stamp that is kept; times between are interpolated
 
 
 def seconds_of(stamp: str) -> float | None:

@@ -1,4 +1,4 @@
-"""What speaks against a plan, and how to mend it."""
+"""A problem of a plan, and the change that solves it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# Flags to set, each with its words (none for a switch); None takes a flag away. A key that is no flag is a choice beside
-# the arguments: gpus, launcher, save.
+# Flags to set, each with its words (none for a switch); None removes a flag. A key that is no flag is a choice beside the
+# arguments: gpus, launcher, save.
 Fix: TypeAlias = Mapping[str, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that speaks against a plan. `field` is the flag or the name in the plan; only an error forbids to start.
+    """One problem of a plan. `field` is the flag or the name in the plan. Only an error prevents the start.
 
-    `fix`, where there is one, are the arguments that the remedy's words stand for: one key away.
+    `fix` holds the changes of arguments that the remedy describes, if a key of the launch form can apply them.
     """
 
     severity: Literal["warning", "error"]

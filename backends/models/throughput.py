@@ -1,4 +1,4 @@
-"""How fast a GPU trains, for a time before anything runs: measured where somebody did, else assumed, and always said which.
+"""How fast a GPU trains, to estimate times before a run: measured if a preset says so, else assumed; the estimate says which.
 
 TFLOP/s a GPU as Megatron prints them: operations of the model, recomputation not counted. The tutorial's logs of the 7B
 recipe in FP8 agree with its formula at sequence 4096 on 16 GPUs (802 TFLOP/s, 14.2 s an iteration) and at 2048 on 8
@@ -23,10 +23,10 @@ class Peak:
 
     fp8: float | None
     half: float
-    full: float  # TF32, where there is such a thing
+    full: float  # TF32, or FP32 on GPUs without it
 
 
-# By what a GPU's name holds; of several the longest counts.
+# By a part of the GPU's name; if several match, the longest counts.
 PEAKS: Mapping[str, Peak] = {
     "H100": Peak(1979, 989.5, 495),
     "H200": Peak(1979, 989.5, 495),

@@ -1,7 +1,7 @@
-"""The flags of a training run from the arguments inside its checkpoint, for one whose plan nobody has.
+"""The flags of a training run whose plan is not known, from the arguments stored in its checkpoint.
 
-Names are those of megatron/training/arguments.py of core_r0.8.0, and what it fills in by itself is left out: given
-again, some of it would be refused. Where to load from, to save to and to log to is not taken over.
+Names are those of megatron/training/arguments.py of core_r0.8.0, and the arguments that it derives are left out: it
+refuses some of them when they are given. The folders to load from, save to and log to are not taken over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VALUES = ("train_iters", "train_samples", "global_batch_size", "rampup_batch_siz
           "num_layers_per_virtual_pipeline_stage", "recompute_granularity", "recompute_method", "recompute_num_layers",
           "distributed_timeout_minutes", "loss_scale", "initial_loss_scale", "min_loss_scale", "loss_scale_window",
           "hysteresis", "fp8_margin", "fp8_interval", "fp8_amax_history_len", "fp8_amax_compute_algo")  # fmt: skip
-# Without `--fp8-format` these mean nothing.
+# These have no effect without `--fp8-format`.
 OF_FP8 = ("fp8_margin", "fp8_interval", "fp8_amax_history_len", "fp8_amax_compute_algo")
 SWITCHES = ("sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather",
             "distribute_saved_activations", "tp_comm_overlap", "accumulate_allreduce_grads_in_fp32", "mock_data",

@@ -1,4 +1,4 @@
-"""Resolves many host names at once within a time limit, so that a dead name server delays nobody."""
+"""Resolves many host names at once within a time limit, so that a dead name server delays nothing."""
 
 from __future__ import annotations
 

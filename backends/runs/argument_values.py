@@ -92,7 +92,7 @@ def given_values(arguments: Iterable[str]) -> dict[str, Any]:
 
 
 def planned_values(arguments: Sequence[str], trainer: Trainer, processes: int = 1) -> dict[str, Any]:
-    """The values that `trainer` gets from `arguments` with so many ranks, as far as they matter for a resume."""
+    """The values that `trainer` gets from `arguments`, as far as they matter for a resume. `processes`: the number of ranks."""
     defaults = DEMO_DEFAULTS if trainer == "demo" else MEGATRON_DEFAULTS
     values = {**defaults, **given_values(arguments)}
     _complete_model(values)

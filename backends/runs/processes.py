@@ -93,7 +93,7 @@ def marked_processes(mark: str, proc: Path = PROC) -> list[Process]:
 
 
 def session_of_mark(mark: str, proc: Path = PROC) -> tuple[Process | None, Process | None]:
-    """(leader, first child) of the session whose processes carry `mark`, for a job whose ids nobody wrote down."""
+    """(leader, first child) of the session whose processes carry `mark`, for a job whose ids were not recorded."""
     marked = sorted(marked_processes(mark, proc), key=lambda process: process.start_ticks)
     leader = next((process for process in marked if process.pid == process.session), None)
     others = [process for process in marked if process != leader]

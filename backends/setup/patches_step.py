@@ -1,4 +1,4 @@
-"""The scripts and patches: is each applied, does it fit, did somebody edit the file?
+"""The scripts and patches: whether each is applied, whether it fits, and whether the file was edited.
 
 A patch is applied to a new file beside its target and renamed over it, so that a target is never half patched.
 """

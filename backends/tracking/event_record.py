@@ -147,9 +147,9 @@ class Translation:
                 named[SAMPLES] = array("q", known)
             rows = range(self.rows + 1, self.rows + len(steps) + 1)
             self.rows += len(steps)
-            nobody = [None] * len(steps)
+            no_ranks = [None] * len(steps)
             batch = IterationBatch(
-                rows, nobody, Stamps(clocks), steps, [self.train_iters or 0] * len(steps), named
+                rows, no_ranks, Stamps(clocks), steps, [self.train_iters or 0] * len(steps), named
             )
             yield batch
             yield from self._alarm.check(batch)

@@ -98,7 +98,7 @@ def test_an_edited_command_trains_and_its_script_trains_again(terminal: Terminal
     assert "using world size: 2" in by_hand.stdout
 
 
-def test_a_dry_run_is_what_the_script_holds(terminal: Terminal, cpu_image: Path) -> None:
+def test_a_dry_run_prints_what_the_script_runs(terminal: Terminal, cpu_image: Path) -> None:
     words = ("launch", "--preset", "tiny", "--launcher", "mpirun", "--np", "2", "--image", str(cpu_image))
     shown = terminal.run(*words, "--dry-run", "--", *MODEL)
     folder = terminal.finished(terminal.json(*words, "--json", "--", *MODEL))

@@ -123,7 +123,7 @@ def test_silent_ranks_of_a_killed_mpirun_are_swept(jobs: Jobs) -> None:
     assert (info.phase, info.signal) == ("failed", signal.SIGKILL)
 
 
-def test_a_rank_that_stands_still_is_named_until_it_goes_on(jobs: Jobs) -> None:
+def test_a_rank_that_stands_still_is_named_until_it_continues(jobs: Jobs) -> None:
     jobs.workspace.settings.write_text("[mpi]\nsilence_minutes = 0.05\n")
     folder = jobs.start("stands-still", 2, "--train-iters", "100000", "--log-interval", "1")
     until(lambda: (describe(folder).iteration or 0) > 2, "iterations")

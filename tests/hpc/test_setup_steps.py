@@ -216,7 +216,7 @@ def test_a_base_that_cannot_be_fetched(base: str, words: str, site: Site, tmp_pa
     assert not site.image.exists()
 
 
-def test_a_base_whose_name_is_wrong(site: Site, tmp_path: Path) -> None:
+def test_a_base_with_a_wrong_name_is_refused(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="name of the base image"):
         build(defined(site, "Bootstrap: docker\nFrom: host.invalid/x:1\n"), tmp_path)
 
@@ -288,7 +288,7 @@ def test_an_image_with_another_open_mpi_is_refused_with_what_will_happen(site: S
     )
 
 
-def test_without_an_image_in_place_mpi_waits(site: Site) -> None:
+def test_without_an_image_the_mpi_step_waits(site: Site) -> None:
     assert MpiStep().look(site).verdict == "pending"
     assert MpiStep().actions(site) == []
 

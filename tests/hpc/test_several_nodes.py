@@ -74,7 +74,7 @@ def test_a_port_is_looked_for_where_rank_0_will_listen(cluster: Cluster) -> None
     assert found[cluster.first].port == 14536 and "port" not in dict(bad(found[cluster.second]))
 
 
-def test_a_node_cut_off_while_probing_is_named_and_holds_nobody(cluster: Cluster) -> None:
+def test_a_node_cut_off_while_probing_is_named_and_delays_nothing(cluster: Cluster) -> None:
     cluster.configure()
     cluster.both.cut(cluster.second)
     found = cluster.probe()

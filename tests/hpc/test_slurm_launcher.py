@@ -253,7 +253,7 @@ def test_srun_brings_the_ranks_of_two_nodes_together_by_pmix(jobs: Jobs, cpu_ima
     assert read_tracker(Path(info.save or "")).problem is None
 
 
-def test_a_requeued_job_goes_on_from_its_checkpoint_and_whoever_looks_adopts_it(jobs: Jobs) -> None:
+def test_a_requeued_job_continues_and_is_adopted_by_the_next_command(jobs: Jobs) -> None:
     folder = jobs.start(jobs.plan("requeued", "--save-interval", "5"))
     until(lambda: (describe(folder).iteration or 0) > 5, f"a checkpoint: {log(folder)[-2000:]}")
     state = folder.state()

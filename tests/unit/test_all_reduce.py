@@ -155,7 +155,7 @@ def step(rank: int, host: str, name: str) -> str:
         ([], "No answer within 5 s"),
     ],
 )  # fmt: skip
-def test_a_failure_names_whom_it_is_laid_at(lines: list[str], words: str) -> None:
+def test_a_failure_names_the_node_at_fault(lines: list[str], words: str) -> None:
     finding = explain_failure(NODES, lines, None, 5.0)
     assert finding.verdict == "failed" and words in finding.evidence and finding.remedy
 

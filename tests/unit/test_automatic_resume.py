@@ -202,7 +202,7 @@ def test_a_resume_by_hand_calls_off_the_automatic_one(workspace: Workspace) -> N
     assert [run.name for run in run_folders(workspace)] == [by_hand.name, folder.name]
 
 
-def test_a_supervisor_killed_while_it_waits_is_replaced_by_whoever_looks(workspace: Workspace) -> None:
+def test_a_supervisor_killed_while_it_waits_is_replaced(workspace: Workspace) -> None:
     folder = crashed(workspace, limit=1, pause=3)
     first = wait_for_phase(folder, "failed")
     assert first.supervisor is not None
@@ -223,7 +223,7 @@ def test_ending_a_hung_run_does_not_wait_for_its_automatic_resume(workspace: Wor
     assert not info.again_due and "called off" in (info.again or "")
 
 
-def test_after_a_restart_of_the_machine_it_is_dropped_and_stands_in_nobody_s_way(
+def test_a_restart_of_the_machine_drops_the_automatic_resume(
     workspace: Workspace,
 ) -> None:
     folder = crashed(workspace, limit=1, pause=600)

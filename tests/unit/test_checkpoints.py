@@ -272,7 +272,7 @@ def test_a_name_that_megatron_would_not_look_for_is_no_checkpoint(tmp_path: Path
 
 
 @pytest.mark.parametrize("damage", ["deflated", "bomb"])
-def test_a_zip_whose_members_cannot_be_unpacked_is_read_as_far_as_it_goes(
+def test_a_zip_with_unreadable_members_is_read_as_far_as_possible(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_archive, "PICKLE_LIMIT", 1 << 20)
@@ -301,7 +301,7 @@ def test_dated_folders_are_found_below_a_base(tmp_path: Path) -> None:
 
 
 class TestStoredArguments:
-    def test_plain_values_come_out(self, tmp_path: Path) -> None:
+    def test_plain_values_are_read_from_a_checkpoint_file(self, tmp_path: Path) -> None:
         (tmp_path / "x.pt").write_bytes(
             torch_file({"hidden_size": 64, "lr": 0.1, "split": "9,1", "load": None, "odd": torch_file})
         )

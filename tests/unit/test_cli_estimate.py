@@ -30,7 +30,7 @@ def test_the_tutorials_recipe_has_megatrons_figures() -> None:
     assert "(assumed: 40 % of the half-precision peak of A100)" in slower
 
 
-def test_small_amounts_are_told_in_small_units() -> None:
+def test_small_amounts_are_shown_in_small_units() -> None:
     text = said("estimate", "--preset", "smoke", "--gpus", "1", "--throughput", "400")
     assert "3.28 M in all" in text and " ms an iteration" in text
     assert "0.00" not in text and "0.0 days" not in text

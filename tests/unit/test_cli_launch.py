@@ -75,7 +75,7 @@ def test_what_is_printed_is_what_a_shell_would_run(workspace: Workspace) -> None
 
 
 @pytest.mark.parametrize("command", [("launch", "--preset", "tiny"), ("resume",), ("serve", "x")])
-def test_an_option_of_ours_behind_the_dashes_starts_nothing(
+def test_an_option_of_mdk_tui_after_the_dashes_is_refused(
     workspace: Workspace, command: tuple[str, ...]
 ) -> None:
     words = ["-w", str(workspace.root), *command, "--", "--lr", "1", "--dry-run"]

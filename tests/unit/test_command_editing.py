@@ -42,7 +42,7 @@ def test_a_command_that_is_read_back_unchanged_gives_the_same_plan(workspace: Wo
         assert edited(plan, workspace, editable(command)) == plan
 
 
-def test_an_edited_command_runs_as_it_stands_and_its_flags_are_the_plans(workspace: Workspace) -> None:
+def test_an_edited_command_runs_unchanged_and_its_flags_enter_the_plan(workspace: Workspace) -> None:
     plan = megatron(workspace)
     text = commands(plan, workspace).shell()
     text = text.replace("--np 2", "--np 2 --display map").replace(
@@ -116,7 +116,7 @@ def test_commands_that_cannot_run_are_refused_with_a_reason(text: str, message: 
         read_shell(text)
 
 
-def test_quotes_protect_and_lines_go_on() -> None:
+def test_quotes_and_continued_lines_are_read() -> None:
     assert read_shell("a 'b | c' \\\n  \"d;e\" # f | g").argv == ("a", "b | c", "d;e")
     assert read_shell("a 'b\nc'").argv == ("a", "b\nc")
 

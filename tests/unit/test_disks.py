@@ -93,7 +93,7 @@ def test_the_tightest_quota_leaves_the_room(tmp_path: Path, monkeypatch: pytest.
     assert room(tmp_path, FakePrograms(["beegfs-ctl"], {question: says(BEEGFS)})) == GIB
 
 
-def test_the_workspace_step_holds_the_quota_against_what_a_run_needs(
+def test_the_workspace_step_compares_the_quota_with_the_needs_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)

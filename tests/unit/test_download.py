@@ -105,7 +105,7 @@ def test_a_lost_connection_costs_nothing_but_the_reconnect(server: Server, tmp_p
     assert server.seen == [None, f"bytes={arrived}-"]
 
 
-def test_another_file_by_now_is_fetched_anew(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_changed_on_the_server_is_downloaded_again(server: Server, tmp_path: Path) -> None:
     server.cut = 4_000_000
     with pytest.raises(UserError):
         download(url(server), tmp_path / "file", out=io.StringIO())
@@ -149,7 +149,7 @@ def test_a_published_list_of_checksums_decides(server: Server, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("path", "why"), [("/sums", "does not name the file"), ("/missing", "404")])
-def test_without_a_checksum_the_file_counts_and_that_is_said(
+def test_without_a_checksum_the_file_is_kept_with_a_note(
     server: Server, tmp_path: Path, path: str, why: str
 ) -> None:
     said = io.StringIO()
@@ -165,7 +165,7 @@ def test_a_users_file_is_never_overwritten(server: Server, tmp_path: Path) -> No
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_file_that_somebody_put_there_meanwhile_is_not_overwritten(server: Server, tmp_path: Path) -> None:
+def test_a_file_that_appeared_meanwhile_is_not_overwritten(server: Server, tmp_path: Path) -> None:
     class Told(io.StringIO):
         def write(self, text: str) -> int:
             (tmp_path / "file").write_text("mine")
@@ -217,7 +217,7 @@ def test_a_file_that_does_not_fit_is_refused_before_the_download(tmp_path: Path)
     refuse_without_room(tmp_path / "file.part", None, 0)
 
 
-def test_a_download_that_is_killed_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_killed_download_continues(server: Server, tmp_path: Path) -> None:
     """By the program that the step runs: KILL in the middle, then again."""
     server.slow = 0.02
     command = [sys.executable, "-m", "backends.setup.download", url(server), str(tmp_path / "file")]

@@ -110,7 +110,7 @@ def problems(plan: RunPlan, gpus: tuple[GpuReading, ...]) -> list[Problem]:
     return [*check_site(plan, facts), *check(plan.arguments, facts.resources(plan))]
 
 
-def test_gpus_that_somebody_uses_and_memory_that_does_not_do(
+def test_used_gpus_and_too_little_memory_are_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gpus = read(Driver(60, 60, 0, 0, 0, 0, 0, 0, memory_of_processes=60 * GIB), monkeypatch)
@@ -126,6 +126,6 @@ def test_gpus_that_somebody_uses_and_memory_that_does_not_do(
     assert not [p for p in problems(eight, read(Driver(*[0] * 8), monkeypatch)) if p.field == "gpus"]
 
 
-def test_a_process_whose_memory_the_driver_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_memory_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     (gpu,) = read(Driver(30), monkeypatch)
     assert gpu.processes == (GpuProcess(4242, None, "python", "alice"),)

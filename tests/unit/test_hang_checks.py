@@ -52,7 +52,7 @@ def test_an_mpirun_without_ranks_is_ended_when_the_log_is_quiet() -> None:
     assert hung(MPIRUN, RANK).look(DONE, 10 * QUIET, 0.0) is None, "it may still evaluate, or save"
 
 
-def test_of_ranks_on_other_nodes_only_the_log_is_believed() -> None:
+def test_ranks_on_other_nodes_are_judged_by_the_log_alone() -> None:
     assert hung(MPIRUN, remote=True).look(DONE, QUIET, 0.0) is None
     assert hung(MPIRUN, remote=True).look(DONE, QUIET_ELSEWHERE, 0.0) == AFTER_END
     assert hung(MPIRUN, remote=True).look(Signs(working=True), QUIET_ELSEWHERE, 0.0) is None
@@ -61,7 +61,7 @@ def test_of_ranks_on_other_nodes_only_the_log_is_believed() -> None:
     )
 
 
-def test_processes_are_looked_at_seldom() -> None:
+def test_processes_are_read_rarely() -> None:
     looks: list[int] = []
     job = Job(RunFolder(Path("/none")), "m", lambda job: None, MPIRUN, WRAPPER)
     watch = HungLauncher(job, False, lambda: looks.append(1) or [RANK], NAMES.__getitem__)

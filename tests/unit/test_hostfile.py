@@ -173,7 +173,7 @@ def test_a_read_only_folder_is_reported(workspace: Workspace) -> None:
         save_hostfile(file / "hosts", "n1\n", workspace, None)
 
 
-def test_a_name_server_that_is_gone_holds_nobody() -> None:
+def test_a_dead_name_server_delays_nothing() -> None:
     gone = threading.Event()
 
     def look(name: str) -> str:

@@ -15,9 +15,9 @@ from backends.launch.choices import (
     accelerations_of,
     effects_of,
     gpus_of,
-    mended,
     plan_of,
     value_without,
+    with_remedy,
 )
 from backends.launch.form_fields import field_of
 from backends.launch.resume import resume_problems
@@ -123,18 +123,18 @@ def test_taking_remedies_ends_with_nothing_wrong(texts: dict[str, str]) -> None:
         fixes = [problem.fix for problem in check(choices.arguments, resources()) if problem.fix]
         if not fixes:
             break
-        choices = mended(choices, fixes[0])
+        choices = with_remedy(choices, fixes[0])
     assert [p for p in check(choices.arguments, resources()) if p.severity == "error"] == []
     assert choices.preset == RECIPE
 
 
 def test_remedies_of_places_go_to_their_fields() -> None:
-    choices = mended(Choices(RECIPE), {"gpus": ("4,5",), "launcher": ("mpirun",)})
+    choices = with_remedy(Choices(RECIPE), {"gpus": ("4,5",), "launcher": ("mpirun",)})
     assert (choices.text("gpus"), choices.text("launcher")) == ("4,5", "mpirun")
-    assert mended(choices, {"processes": ("2",)}).text("gpus") == "2"
-    taken = mended(Choices(RECIPE), {"--swiglu": None})
+    assert with_remedy(choices, {"processes": ("2",)}).text("gpus") == "2"
+    taken = with_remedy(Choices(RECIPE), {"--swiglu": None})
     assert taken.text("less") == "--swiglu" and "--swiglu" not in taken.arguments
-    assert mended(taken, {"--swiglu": ()}).text("less") == ""
+    assert with_remedy(taken, {"--swiglu": ()}).text("less") == ""
 
 
 def test_where_a_run_is_tracked_is_part_of_its_plan(workspace: Workspace) -> None:
@@ -193,20 +193,18 @@ def test_a_checkpoint_of_another_preset_is_taken_with_one_key(workspace: Workspa
     _, (first, *others) = against(choices, workspace)
     assert first.field == "load" and first.severity == "error" and first.fix and len(others) > 3
     assert "--num-layers" in first.message and "Take gpt3-857m and the arguments of" in first.remedy
-    taken = mended(choices, first.fix, PRESETS)
+    taken = with_remedy(choices, first.fix, PRESETS)
     plan, left = against(taken, workspace)
     assert left == [] and plan.preset == "gpt3-857m" and plan.processes == 2
     assert (taken.text("batch"), taken.text("sequence"), taken.text("more")) == ("64", "", "--swiglu")
     assert plan.load == str(save), "what it begins with is still what was chosen"
 
 
-def test_a_checkpoint_that_nobody_here_wrote_brings_its_own_arguments(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_a_foreign_checkpoint_provides_its_arguments(workspace: Workspace, tmp_path: Path) -> None:
     save = tmp_path / "theirs"
     torch_checkpoint(save, 100)  # hidden size 64
     choices = Choices(PRESETS["gpt2-medium"], {"load": str(save), "tensor": "2"})
     _, (first, *_) = against(choices, workspace)
     assert first.field == "load" and first.remedy == "Take the checkpoint's own." and first.fix
-    plan, left = against(mended(choices, first.fix, PRESETS), workspace)
+    plan, left = against(with_remedy(choices, first.fix, PRESETS), workspace)
     assert left == [] and value_of(plan.arguments, "--hidden-size") == "64"

@@ -43,7 +43,7 @@ def coming(tmp_path: Path, history: SaveHistory = HISTORY, **known: int | None) 
     )
 
 
-def test_the_next_save_is_told_with_its_time_and_whether_it_fits(tmp_path: Path) -> None:
+def test_the_next_save_is_forecast_with_its_time_and_whether_it_fits(tmp_path: Path) -> None:
     found = coming(tmp_path)
     assert (found.next_iteration, found.seconds_until, found.seconds) == (300, 45.0, 12.0)
     assert found.remaining == 3  # at 300, at 400 and, at the end, at 450

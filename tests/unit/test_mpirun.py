@@ -207,7 +207,7 @@ def test_two_jobs_get_two_ports(workspace: Workspace) -> None:
         choose(65535, (), lambda port: False)
 
 
-def test_a_promised_port_is_nobody_elses_until_its_run_is_over_or_the_promise_old(tmp_path: Path) -> None:
+def test_a_promised_port_is_reserved_until_its_run_ends_or_the_promise_expires(tmp_path: Path) -> None:
     """Runs of two workspaces, that is of two users: neither sees the other's plans."""
     clock = [time.time()]
     book = PortBook(tmp_path / "ports", lambda: clock[0])

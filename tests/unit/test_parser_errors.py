@@ -354,7 +354,7 @@ def test_a_cancelled_job_and_its_step_give_one_alert() -> None:
     assert len(rows(parse("\n".join(lines) + "\n"), "alert")) == 1
 
 
-def test_exceptions_of_private_modules_are_told_except_that_of_a_late_worker() -> None:
+def test_exceptions_of_private_modules_are_reported_except_that_of_a_late_worker() -> None:
     head = "Traceback (most recent call last):\n  File x\n"
     assert one(head + "_pickle.UnpicklingError: invalid load key, 'v'.\n", "error")["message"].startswith(
         "_pickle."

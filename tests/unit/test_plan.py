@@ -42,7 +42,7 @@ def planned(**fields: Any) -> RunPlan:
     return RunPlan(**{"kind": "train", "trainer": "demo", "arguments": MODEL, "save": "/base/save", **fields})
 
 
-def test_a_change_replaces_the_flag_where_it_stands() -> None:
+def test_a_change_replaces_a_flag_in_place() -> None:
     assert merge_arguments(("--lr", "1", "--bf16", "--split", "9,1"), ("--lr", "2", "--seed", "-1")) == (
         "--lr", "2", "--bf16", "--split", "9,1", "--seed", "-1",
     )  # fmt: skip

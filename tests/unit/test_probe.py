@@ -132,7 +132,7 @@ def test_a_node_that_did_not_answer_has_a_reason_and_a_remedy() -> None:
     )
 
 
-def test_without_gpus_anywhere_there_is_nothing_to_complain_of() -> None:
+def test_without_gpus_on_any_node_there_is_no_problem() -> None:
     nodes = [asked(name, gpus=None, infiniband=()) for name in ("n1", "n2")]
     assert [v.finding.verdict for v in judge(nodes, EXPECTED)] == ["ok", "ok"]
 
@@ -216,7 +216,7 @@ ANSWERS = "print('mdk-clock', __import__('time').time() + 1000, flush=True); pri
 HANGS = "__import__('time').sleep(1000)"
 
 
-def test_a_dead_node_holds_nobody_and_leaves_no_process() -> None:
+def test_a_dead_node_delays_nothing_and_leaves_no_process() -> None:
     began = time.monotonic()
     names = ["dead", "a", "b"]
     programs = [HANGS, ANSWERS, ANSWERS]

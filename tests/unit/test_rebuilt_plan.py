@@ -93,7 +93,7 @@ def foreign(tmp_path: Path, **changes: Any) -> Path:
     return save
 
 
-def test_a_checkpoint_of_somebody_else_is_continued_as_it_was_trained(tmp_path: Path) -> None:
+def test_a_foreign_checkpoint_is_continued_with_its_arguments(tmp_path: Path) -> None:
     save, workspace = foreign(tmp_path), Workspace(tmp_path / "ws")
     found = resumption(workspace, save, None, (), NOW)
     assert found.rebuilt and found.plan.parent is None and found.plan.load == found.plan.save == str(save)
@@ -125,7 +125,7 @@ def test_another_split_of_it_is_refused_with_what_to_do(tmp_path: Path) -> None:
         (False, "refused", "cannot be split again"),
     ],
 )
-def test_a_distributed_checkpoint_is_split_anew_where_it_can_be(
+def test_a_distributed_checkpoint_may_get_another_layout(
     tmp_path: Path, fully_parallel: bool, verdict: str, words: str
 ) -> None:
     """TP 2 wanted as TP 1, in torch_dist format."""

@@ -53,7 +53,7 @@ def run(workspace: Workspace, program: str = TRAINER) -> RunFolder:
     return folder
 
 
-def test_before_the_first_iteration_nothing_is_saved_and_all_begins_anew(
+def test_a_restart_before_the_first_iteration_saves_nothing(
     workspace: Workspace, started: list[RunFolder]
 ) -> None:
     flood = "import time\nprint('training ...', flush=True)\ntime.sleep(60)"

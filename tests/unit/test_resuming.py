@@ -185,7 +185,7 @@ def test_a_run_from_iteration_0_never_saves_where_it_loads(workspace: Workspace)
         assert problem.severity == "error" and "launch --load" in problem.remedy
 
 
-def test_a_new_run_that_begins_anew_loads_an_earlier_checkpoint_from_a_folder_apart(
+def test_a_new_run_loads_an_earlier_checkpoint_through_a_separate_folder(
     workspace: Workspace,
 ) -> None:
     words = (

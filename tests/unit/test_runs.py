@@ -281,7 +281,7 @@ def test_how_a_job_ended(kind: str, job_exit: JobExit, signs: Signs, stopped: st
     assert end.phase == phase and (end.phase == "finished" or end.reason)
 
 
-def test_each_word_of_a_random_start_counts_and_training_that_goes_on_has_no_end() -> None:
+def test_every_sign_of_a_random_start_counts_and_a_running_training_has_no_end() -> None:
     for event in (Checkpoint(1, None, "missing", None, "x"), Alert(1, None, "random-weights", "", "")):
         signs = Signs(ended=True)
         signs.apply([event])
@@ -460,7 +460,7 @@ def test_the_real_log_with_unchecked_nan_leaves_an_alert_open(logs: Path) -> Non
 # Requests and processes.
 
 
-def test_a_request_is_read_until_it_is_dropped_and_rubbish_is_none(tmp_path: Path) -> None:
+def test_a_request_stays_until_it_is_dropped_and_invalid_ones_are_ignored(tmp_path: Path) -> None:
     folder = saved_run(Workspace(tmp_path), state=LIVE)
     assert waiting_request(folder) is None
     request_stop(folder, StopRequest(now=True, limit=5))

@@ -161,7 +161,7 @@ def test_a_proxy_that_refuses_a_clone_is_named(tmp_path: Path) -> None:
     assert "proxy" in refused.value.remedy
 
 
-def test_an_interrupted_clone_starts_anew(tmp_path: Path, origin: Path) -> None:
+def test_an_interrupted_clone_starts_again(tmp_path: Path, origin: Path) -> None:
     here = site(tmp_path, origin, "other")
     part = here.workspace.outputs / "Megatron-LM.part"
     (part / ".git").mkdir(parents=True)

@@ -286,7 +286,7 @@ def test_the_share_of_a_preprocessing_is_known_from_the_corpus(folder: JobFolder
     assert found.evidence == "preprocess: 500 documents   25 %   100 documents/s, 1.0 MiB/s"
 
 
-def test_jobs_are_told_of_when_they_change_and_only_then(tmp_path: Path) -> None:
+def test_jobs_are_reported_only_when_they_change(tmp_path: Path) -> None:
     workspace, ended = Workspace(tmp_path), threading.Event()
     seen = watch_jobs(workspace, ["data", "image"], ended, interval=0.01)
     assert next(seen) == {}

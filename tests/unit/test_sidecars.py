@@ -44,14 +44,14 @@ def test_news_is_what_is_new() -> None:
     assert list(news(broken, broken)) == []
 
 
-def test_the_end_is_told_with_its_reason() -> None:
+def test_the_end_is_reported_with_its_reason() -> None:
     failed = dataclasses.replace(RUNNING, phase="failed", reason="It left with status 1.")
     finished = dataclasses.replace(RUNNING, phase="finished")
     assert list(news(RUNNING, failed)) == ["failed at iteration 4,310: It left with status 1."]
     assert list(news(RUNNING, finished)) == ["finished at iteration 4,310"]
 
 
-def test_a_crash_is_told_with_its_automatic_resume_and_then_what_became_of_it() -> None:
+def test_a_crash_is_reported_with_its_automatic_resume_and_its_outcome() -> None:
     due = Again(1, 3, at=0.0)
     failed = dataclasses.replace(RUNNING, phase="failed", reason="It left with status 1.", again=due)
     resumed = dataclasses.replace(failed, again=dataclasses.replace(due, run="2026-11-30/10-00-00"))

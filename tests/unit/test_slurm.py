@@ -284,7 +284,7 @@ def test_a_stop_that_is_still_saving_at_the_time_limit_is_not_requeued(tmp_path:
 
 
 @pytest.mark.parametrize("tracker", [None, b""])
-def test_a_requeued_job_never_begins_anew_over_its_checkpoints(tmp_path: Path, tracker: bytes | None) -> None:
+def test_a_requeued_job_never_restarts_over_its_checkpoints(tmp_path: Path, tracker: bytes | None) -> None:
     """Preempted in the instant in which core_r0.8.0 wrote its tracker, which is then empty."""
     batch = Batch(tmp_path)
     (tmp_path / "save/iter_0000020").mkdir()
@@ -447,7 +447,7 @@ def job(folder: RunFolder) -> tuple[SlurmJob, FakeSlurm, Clock]:
     return SlurmJob(folder, "12", fake, 5.0, clock), fake, clock
 
 
-def test_slurm_is_asked_seldom_and_at_once_when_the_job_has_written_its_end(
+def test_slurm_is_asked_rarely_but_at_once_after_the_job_wrote_its_end(
     job: tuple[SlurmJob, FakeSlurm, Clock], folder: RunFolder
 ) -> None:
     it, fake, clock = job
@@ -561,7 +561,7 @@ def test_any_host_takes_up_a_job_whose_supervisor_is_silent(folder: RunFolder) -
     assert (seen(200.0, True).phase, seen(200.0, True).orphaned) == ("running", True)
 
 
-def test_without_a_supervisor_the_script_tells_the_end(folder: RunFolder) -> None:
+def test_without_a_supervisor_the_script_records_the_end(folder: RunFolder) -> None:
     write_json(folder.plan_file, planned().as_json())
     folder.write_state(RunState(phase="running", machine=this_machine(), mark="none-carries-this"))
     write_json(folder.batch_file, {"job_id": "12"})

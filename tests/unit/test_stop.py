@@ -74,7 +74,7 @@ def test_a_stop_at_once_does_not_save_and_leaves_nothing(workspace: Workspace) -
     assert marked_processes(mark) == []
 
 
-def test_a_server_is_told_to_end_and_has_then_finished(workspace: Workspace) -> None:
+def test_a_stopped_server_counts_as_finished(workspace: Workspace) -> None:
     program = "import time; print(' * Running on http://127.0.0.1:5000', flush=True); time.sleep(600)"
     folder = start_scripted(workspace, program, kind="serve")
     assert wait_for_phase(folder, "running").address == "http://127.0.0.1:5000"
@@ -110,7 +110,7 @@ def test_a_stop_is_not_withheld_once_the_checkpoint_is_loaded(workspace: Workspa
     assert stop(folder, workspace)[-1].phase == "finished"
 
 
-def test_with_force_it_saves_all_the_same(workspace: Workspace) -> None:
+def test_a_forced_stop_saves_although_saving_would_do_harm(workspace: Workspace) -> None:
     folder = start_scripted(workspace, UNSAID, load=resuming(workspace))
     wait_for_phase(folder, "running")
     assert stop(folder, workspace, force=True)[-1].phase == "finished"

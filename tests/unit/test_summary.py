@@ -125,7 +125,7 @@ def test_phases(log: str, phase: str, hanging: bool) -> None:
     assert (found.phase, found.hanging) == (phase, hanging)
 
 
-def test_a_single_rank_leaves_nobody_waiting() -> None:
+def test_a_failed_single_rank_does_not_count_as_hanging() -> None:
     log = (LOGS / "2xh200-oom-then-hangs.log").read_text()
     assert "world_size ...................................... 2" in log
     alone = log.replace(

@@ -344,7 +344,7 @@ def test_a_run_folder_that_is_removed_keeps_no_supervisor_for_ever(workspace: Wo
     assert marked_processes(first.mark) == []
 
 
-def test_an_exit_code_that_cannot_be_written_down_is_seen_all_the_same(workspace: Workspace) -> None:
+def test_an_exit_code_that_cannot_be_written_is_still_known(workspace: Workspace) -> None:
     """Its place is taken by a folder: nothing can be renamed there."""
     folder = start_scripted(workspace)
     wait_for_phase(folder, "running")

@@ -86,7 +86,7 @@ def test_a_probe_that_hangs_is_reported_and_replaced_without_waiting(collect):
     assert not psutil.pid_exists(first)
 
 
-def test_a_probe_that_ignores_every_polite_signal_is_killed_all_the_same(collect):
+def test_a_probe_that_ignores_signals_is_killed(collect):
     ignoring = "import signal\nfor s in (1, 2, 13, 15): signal.signal(s, signal.SIG_IGN)\n"
     collector = collect(ignoring + HANG)
     pid = pid_of(collector)
@@ -126,7 +126,7 @@ def test_a_line_without_end_is_not_kept_in_memory(collect):
     until_noted(collector, "will be started again")
 
 
-def test_without_a_gpu_it_says_so_and_does_not_ask_again_and_again(collect, tmp_path: Path):
+def test_without_a_gpu_the_driver_is_not_asked_repeatedly(collect, tmp_path: Path):
     starts = tmp_path / "starts"
     program = f'open({str(starts)!r}, "a").write("x")\nimport json\nprint(json.dumps({{"note": "no GPU here", "gone": True}}))'
     collector = collect(program, PATIENT)

@@ -211,7 +211,7 @@ def test_another_host_reads_the_readings_that_a_supervisor_records(tmp_path: Pat
     assert source.closed
 
 
-def test_a_file_that_was_replaced_by_a_shorter_one_is_read_anew(tmp_path: Path):
+def test_a_file_that_was_replaced_by_a_shorter_one_is_read_from_its_start(tmp_path: Path):
     path = tmp_path / "telemetry.jsonl"
     line = json.dumps(encode(FULL)) + "\n"
     path.write_text(line * 3)

@@ -31,7 +31,7 @@ def test_a_metric_for_everything_that_was_said():
     assert timeline.curve("gpu 7 memory (GiB)", 0, 1, 10) is None
 
 
-def test_time_does_not_go_back_and_nodes_are_told_apart():
+def test_time_does_not_go_back_and_nodes_are_kept_apart():
     timeline = Timeline()
     timeline.add([snapshot(20), snapshot(20), snapshot(10)])
     timeline.add([snapshot(15), snapshot(30)])

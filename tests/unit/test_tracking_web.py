@@ -46,7 +46,7 @@ def test_one_is_started_used_again_and_stopped(tmp_path: Path):
     assert running(workspace, "pages") == []
 
 
-def test_one_that_was_killed_is_started_anew(tmp_path: Path):
+def test_a_web_server_that_was_killed_is_started_again(tmp_path: Path):
     workspace = Workspace(tmp_path)
     first = started(workspace)
     os.kill(first.process.pid, 9)

@@ -196,7 +196,7 @@ def test_without_mlflow_training_goes_on(
     assert "training goes on without it" in capfd.readouterr().out
 
 
-def test_a_dead_server_does_not_hold_up_training(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_server_does_not_delay_training(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
     def wait_for_it(**_: object) -> None:

@@ -25,7 +25,7 @@ def test_the_newest_numbers_are_those_of_the_end(logs: Path, tmp_path: Path) -> 
     assert newest_values(log) == {}
 
 
-def test_only_changes_are_told_and_what_is_over_is_read_once(tmp_path: Path) -> None:
+def test_only_changes_are_yielded_and_ended_runs_are_read_once(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     (workspace.runs / "2024-11-30/01-01-01").mkdir(parents=True)
     (workspace.runs / "2024-11-30/01-01-02").mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_only_changes_are_told_and_what_is_over_is_read_once(tmp_path: Path) -> 
     assert looks == [1, 6]
 
 
-def test_a_run_that_another_one_goes_on_with_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_run_that_another_run_continues_is_read_again(tmp_path: Path) -> None:
     workspace, save = Workspace(tmp_path), tmp_path / "save"
     save.mkdir()
     tracker = save / "latest_checkpointed_iteration.txt"

@@ -120,7 +120,7 @@ class LaunchScreen(PlaceScreen):
     def on_screen_resume(self) -> None:
         if self._choices is not None:
             self._ask_gpus()
-            self._look()  # the dated folder is of now
+            self._look()  # the name of the dated folder comes from the clock
 
     def on_descendant_focus(self) -> None:
         self._last_row = self.focused
@@ -219,10 +219,10 @@ class LaunchScreen(PlaceScreen):
         )
 
     def action_remedy(self) -> None:
-        from backends.launch.choices import mended
+        from backends.launch.choices import with_remedy
 
         if (problem := self._remedy()) is not None and problem.fix and self._choices is not None:
-            self._choices = mended(self._choices, problem.fix, self._presets)
+            self._choices = with_remedy(self._choices, problem.fix, self._presets)
             self._look()
 
     def action_launch(self) -> None:
@@ -243,7 +243,7 @@ class LaunchScreen(PlaceScreen):
     def _started(self, run: RunFolder) -> None:
         self._starting = False
         self._edited = None
-        self._answer = None  # another run is another look: its folder and its port are others
+        self._answer = None  # each run needs a new preview: its folder and its port differ
         self.mdk.open_run(run)
 
     def _not_started(self, error: Exception) -> None:

@@ -183,7 +183,7 @@ class Reading:
 class Readings:
     """GPU readings for a log: live where the job runs on this machine, else from the file that its supervisor writes.
 
-    Of somebody's log it is known only that a process of this machine writes it, or that none does (yet).
+    For a log that is no run's, all that can be known is whether a process of this machine writes it.
     """
 
     def __init__(self, wanted: Watched, live: Callable[[], Live] = this_machines_gpus) -> None:

@@ -95,7 +95,7 @@ def words(servers: Servers, name: str, waited: float | None, sign: Glyphs) -> tu
         state: Span = (f"{sign.running} ready", "good")
         if waited is not None:
             state = (f"{sign.waiting} busy {waited:3.0f} s", "warning")
-        elif who.url == who.name:  # nobody watches it, so it may be away
+        elif who.url == who.name:  # no supervisor watches it, so it may be unreachable
             state = ("by address", "text")
         return (state, (f"   {who.name}", "text"), (f"   {who.url}" if who.url != who.name else "", "dim"))
     if who is not None:
