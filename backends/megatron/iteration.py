@@ -60,8 +60,9 @@ def read_iteration(text: str) -> IterationLine | None:
     while position < len(text):
         end = text.find("|", position)
         piece = text[position : end if end >= 0 else len(text)]
-        field = _field(piece)
-        if field is None or (end < 0 and closed and not piece.startswith(" ")):
+        after = end < 0 and closed  # text behind the last bar, perhaps of another rank
+        field = _field(piece, bare=not after)
+        if field is None or (after and not piece.startswith(" ")):
             break
         name, value = field
         values[name_of(name)] = in_unit(name, read_value(value))
@@ -80,15 +81,15 @@ def read_iteration(text: str) -> IterationLine | None:
     )
 
 
-def _field(piece: str) -> tuple[str, str] | None:
-    """Name and value of `name: value`, of argonne-lcf's `grad_norm=6.3` or SwissArmyTransformer's `total loss 1.2E+00`."""
+def _field(piece: str, *, bare: bool) -> tuple[str, str] | None:
+    """Name and value of `name: value`, of argonne-lcf's `grad_norm=6.3` or, if `bare`, SwissArmyTransformer's `total loss 1.2E+00`."""
     name, colon, value = piece.partition(":")
     if colon and NAME.match(name.lstrip()):
         return name.strip(), value.strip()
     name, equals, value = piece.partition("=")
     if not equals:
         name, _, value = piece.strip().rpartition(" ")
-        if not NUMBER.match(value):
+        if not bare or not NUMBER.match(value):
             return None
     name = name.strip()
     return (name.replace("_", " "), value.strip()) if ":" not in name and MARKED_NAME.match(name) else None

@@ -160,6 +160,11 @@ def test_a_line_wrapped_several_times_is_joined(width: int) -> None:
     assert one(text, "iteration") == one(line, "iteration")
 
 
+def test_text_behind_the_last_bar_is_an_event_of_its_own() -> None:
+    events = rows(parse(iteration_line(100).rstrip() + " loading checkpoint from ck at iteration 100\n"))
+    assert [row["event"] for row in events] == ["iteration", "checkpoint"] and len(events[0]["values"]) == 10
+
+
 def test_a_line_is_not_joined_with_pieces_for_ever() -> None:
     text = "iteration 1/9 | lm loss: 1.5 |\n" + "piece: 1 |\n" * 2000
     events = Parser().feed(text.encode())
