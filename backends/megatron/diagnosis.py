@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LogPhase: TypeAlias = Literal["unknown", "starting", "running", "finished", "stopped", "failed"]
 SURVIVED = frozenset({"rerun"})  # errors that a job may live through
 ECHOES = ENDINGS | {"peer-lost"}  # errors that follow from another error
-# So many iteration lines after an error show that the job continues. Other ranks may still print one or two.
+# So many iteration lines after an error or an exit show that the job continues. Other ranks may still print one or two.
 LIVED_ON = 3
 NOTHING = "No line of training by Megatron-LM was found: it is the output of another program, or of a job that has not begun."
 ADVICE = "Iteration lines are printed by the last rank: this may be the log of another node."
@@ -50,7 +50,10 @@ def diagnose(record: Record) -> Diagnosis:
     names = {milestone.name for milestone in record.milestones if milestone.line >= since}
     if "done" in names:
         return Diagnosis("finished", False, None, since=since)
-    ends: list[LogPhase] = [phase for exit in exits if (phase := _phase_of(exit)) is not None]
+    newest = record.newest_lines
+    lived_on = newest[-LIVED_ON] if len(newest) >= LIVED_ON else 0
+    last = [exit for exit in exits if exit.line > lived_on]  # the job continued after the others
+    ends: list[LogPhase] = [phase for exit in last if (phase := _phase_of(exit)) is not None]
     if ends:
         return Diagnosis(ends[-1], False, None, since=since)
     if "ready" in names or (record.segments and record.segments[-1].line >= since):

@@ -74,6 +74,7 @@ class Record:
         self.timers: dict[str, tuple[float, float]] = {}
         self.iterations_seen = 0
         self.iterations_since_error = 0
+        self.newest_lines: deque[int] = deque(maxlen=8)  # line numbers of the newest iteration lines
         self.attempt_line = 0  # where the newest attempt began; 0: the first
         self._names: dict[str, None] = {}
         self._announced = False
@@ -111,6 +112,7 @@ class Record:
         self.last_time = batch.times[-1] or self.last_time
         self.iterations_seen += len(batch)
         self.iterations_since_error += len(batch)
+        self.newest_lines.extend(batch.lines[-8:])
         self._newest(batch)
 
     def _begin_segment(self, batch: IterationBatch) -> None:

@@ -233,6 +233,11 @@ def test_the_end_of_a_log_is_shown(line: str, reason: str) -> None:
     assert "phase                             stopped" in told.output and reason in told.output
 
 
+@pytest.mark.parametrize("line", ["Terminated", "Killed", "srun: error: gpu07: tasks 0-7: Terminated"])
+def test_a_job_that_trains_on_after_the_end_of_another_process_is_running(line: str) -> None:
+    assert diagnose(record_of(WORLD + iterations(1, 3) + line + "\n" + iterations(4, 9))).phase == "running"
+
+
 @pytest.mark.parametrize(
     ("log", "cause"),
     [
