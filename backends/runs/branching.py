@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.files import real, write_atomic
-from backends.runs.checkpoints import TRACKER, Iteration, folder_name
+from backends.runs.checkpoints import TRACKER, Iteration, folder_name, read_tracker
 from backends.runs.folder import NAME
 from backends.runs.judgement import pinned_folder
 from backends.workspace import Workspace
@@ -50,6 +50,11 @@ def pin_of(workspace: Workspace, save: Path, iteration: Iteration) -> Path:
 
 def make_pin(save: Path, iteration: Iteration, folder: Path) -> None:
     """Fill `folder`, unless that is done, with a link to the checkpoint and a tracker file. Raises UserError."""
+    if read_tracker(folder).iteration not in (None, iteration):  # a user may name any folder with --load
+        raise UserError(
+            f"{folder} holds other checkpoints than iteration {iteration} of {save}.",
+            "Leave --load as it was.",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / folder_name(iteration)).exists():

@@ -145,7 +145,8 @@ def _in_the_way(plan: RunPlan, source: Source) -> Iterator[Problem]:
         return
     begins = source.iteration
     for found in checkpoints(source.save):
-        if isinstance(found.iteration, int) and isinstance(begins, int) and found.iteration > begins:
+        newer = isinstance(found.iteration, int) and isinstance(begins, int) and found.iteration > begins
+        if newer and found.size:  # core_r0.8.0 saves into an empty folder
             message = f"{found.path} is newer than what the tracker names: core_r0.8.0 stops with an error when it saves there."
             remedy = f"Move it away: mv {found.path} {found.path}.old"
             if found.complete:

@@ -207,6 +207,18 @@ def test_a_new_run_loads_an_earlier_checkpoint_through_a_separate_folder(
     assert needed_by_branches(workspace, []) == {save_of(workspace) / "iter_0000004"}
 
 
+def test_a_branch_whose_load_was_edited_leaves_the_tracker_of_that_folder_alone(workspace: Workspace) -> None:
+    other = workspace.root / "other"
+    torch_checkpoint(other, 50)
+    (other / TRACKER).write_text("50")
+    found = longer(workspace, None, 4)
+    found = dataclasses.replace(found, plan=dataclasses.replace(found.plan, load=str(other)))
+    with pytest.raises(UserError, match="holds other checkpoints"):
+        start_resumption(found, workspace)
+    assert read_tracker(other).iteration == 50
+    assert not (other / "iter_0000004").is_symlink()
+
+
 def test_training_that_is_counted_in_samples_is_not_continued_beyond_its_end(workspace: Workspace) -> None:
     save = workspace.root / "samples"
     folder = torch_checkpoint(save) / "mp_rank_00/model_optim_rng.pt"
@@ -226,6 +238,9 @@ def test_leftovers_of_a_crashed_save_are_named_before_the_next_save(workspace: W
     (save / "iter_0000200/metadata.json").unlink()
     assert "mv " in load_problems(plan, workspace)[0].remedy
     assert load_problems(dataclasses.replace(plan, save="elsewhere"), workspace) == []
+    shutil.rmtree(save / "iter_0000200")
+    (save / "iter_0000200").mkdir()
+    assert load_problems(plan, workspace) == []
 
 
 def test_a_new_run_may_begin_with_a_checkpoint_of_a_base(workspace: Workspace) -> None:
