@@ -34,7 +34,7 @@ from backends.telemetry.readings import GpuReading
 from backends.workspace import Workspace
 
 LOOK = 2.0  # s between two looks at the tracker file
-NICENESS = 10  # the training comes first
+NICENESS = 10  # the training has priority
 
 
 def due(iteration: int, last: int | None, every: int) -> bool:

@@ -18,8 +18,8 @@ from backends.settings import MpiSettings, write_setting
 from backends.workspace import Workspace
 
 SITE = Path("/opt/faib/etc/hostfile.txt")  # where these servers keep the nodes that a job may use
-OWN = "hostfile.txt"  # in the workspace, where the site's cannot be written
-NONE = "none"  # as --hostfile or setting: this machine alone, whatever the site has
+OWN = "hostfile.txt"  # name in the workspace, used when the site's hostfile is read-only
+NONE = "none"  # value of --hostfile or the setting: only this machine, without the site's hostfile
 
 
 @dataclass(frozen=True, slots=True)

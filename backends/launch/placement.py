@@ -30,7 +30,7 @@ class Placement:
     gpus: tuple[int, ...] | None = None
     processes: int | None = None
     image: Path | None = None
-    in_image: bool = True  # False: without one, whatever the workspace has
+    in_image: bool = True  # False: without an image, even if the workspace has one
     no_home: bool = False  # the image does not see the home folder; settings may say so too
     hostfile: Path | None = None  # "none": this machine alone
 

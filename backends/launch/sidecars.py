@@ -23,7 +23,7 @@ from backends.workspace import Workspace
 
 # Named, not imported: backends.launch must not import backends.inference.
 SAMPLER = "backends.inference.sampler"
-RESTARTS = 5  # of a companion that fails
+RESTARTS = 5  # how often a companion that fails is started again
 RESTART_PAUSE = 30.0  # s
 
 

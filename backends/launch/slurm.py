@@ -28,7 +28,7 @@ TIME = re.compile(
 )
 UNLIMITED = ("UNLIMITED", "INFINITE")
 INSIDE = ("mpirun", "srun")
-ANY_CPUS = 1 << 20  # Slurm places the ranks, whatever number of CPUs this machine has
+ANY_CPUS = 1 << 20  # no limit: Slurm places the ranks on other machines than this one
 SBATCH = ("sbatch", "--parsable", "--export=ALL", "--open-mode=append")
 
 

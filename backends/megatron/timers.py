@@ -23,7 +23,7 @@ LINE_FIELD = re.compile(rf"\|{FIELD.pattern}")
 PLAIN_NUMBER = rb"((?:0|[1-9]\d{0,14})(?:\.\d{1,15})?)"  # as JSON has it
 NUMBERS = b"0123456789. "  # by which texts of one form differ
 FORMS_KEPT = 100
-FEW = 8  # texts for which an expression of their own is not worth while
+FEW = 8  # texts; for fewer, an expression of their own does not pay
 
 
 class TimerReader:

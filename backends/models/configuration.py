@@ -59,7 +59,7 @@ class Configuration:
     use_distributed_optimizer: bool
     half_precision: bool  # fp16 or bf16
     fp8: bool
-    fused_attention: bool  # keeps no score of a token for another
+    fused_attention: bool  # does not store the attention scores
     train_iters: int | None
     save_interval: int | None
 

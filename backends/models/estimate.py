@@ -51,7 +51,7 @@ class Training:
     epochs: float | None  # passes over the training split
     seconds_per_iteration: float
     seconds: float | None  # without evaluation and saving
-    throughput: Throughput  # that the time was reckoned with
+    throughput: Throughput  # from which the time was computed
     checkpoint_bytes: int
     checkpoints: int | None
     disk_bytes: int | None  # all checkpoints of the run

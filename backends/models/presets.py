@@ -43,9 +43,9 @@ class Preset:
     title: str
     trainer: Literal["demo", "megatron"]
     arguments: tuple[str, ...]
-    gpus: int | None = None  # when nothing else is said; None: all that there are
-    source: str | None = None  # the file that a user wrote it in
-    throughput: float | None = None  # TFLOP/s a GPU, where somebody measured it
+    gpus: int | None = None  # default number of GPUs; None: all of the machine
+    source: str | None = None  # the user's file that defines it
+    throughput: float | None = None  # measured TFLOP/s a GPU, if known
 
 
 # About a minute on one core, the first checkpoint after some seconds; the batch can be shared by two ranks.

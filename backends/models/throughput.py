@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from backends.models.configuration import Configuration
 
-SHARE = 0.4  # of the peak, which large models reach
+SHARE = 0.4  # share of the peak that large models reach
 # Full recomputation runs the forward pass, a third of the work, once more, which Megatron's count leaves out.
 FULL_RECOMPUTATION = 0.75
 

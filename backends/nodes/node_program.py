@@ -19,9 +19,9 @@ import sys
 import time
 
 BLOCK = 65536  # bytes of a sample of the image
-SAMPLES = 16  # spread evenly from its first block to its last; `node_shell` does the same
+SAMPLES = 16  # blocks, spread evenly from the first to the last; `node_shell` does the same
 SIOCGIFADDR = 0x8915  # linux/sockios.h: the address of an interface
-PORTS = 200  # that are tried
+PORTS = 200  # ports that are tried
 GPU_FIELDS = "index,name,memory.total,memory.used,driver_version"
 
 

@@ -28,8 +28,8 @@ from backends.workspace import Workspace
 
 LOOK = 1.0  # s between two looks at state.json
 AGAIN = 60.0  # s, the least time between two questions to the nodes
-IDLE = 0.05  # cores that a rank uses which stands still
-BUSY = 0.3  # cores that a rank uses which computes, or waits in a collective operation
+IDLE = 0.05  # a rank that uses fewer cores stands still
+BUSY = 0.3  # a rank that uses more cores computes, or waits in a collective operation
 
 
 @dataclass(slots=True)

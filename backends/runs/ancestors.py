@@ -14,7 +14,7 @@ from backends.runs.folder import NAME, RunFolder
 from backends.workspace import Workspace
 
 Descent: TypeAlias = Literal["restart", "branch"]
-LONGEST = 100  # runs; of a longer line the oldest runs are left out
+LONGEST = 100  # ancestors; the oldest are left out
 
 
 @dataclass(frozen=True, slots=True)

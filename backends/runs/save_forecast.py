@@ -19,8 +19,8 @@ class SaveForecast:
 
     next_iteration: int | None
     seconds_until: float | None
-    seconds: float | None  # of the newest save
-    size: int | None  # of the newest whole checkpoint
+    seconds: float | None  # duration of the newest save
+    size: int | None  # size of the newest complete checkpoint
     free: int | None
     remaining: int | None
 

@@ -41,13 +41,13 @@ class Signs:
     train_iters: int | None = None
     working: bool = False  # the training loop was reached, or the server listens
     loaded: bool = False  # "successfully loaded checkpoint"
-    loaded_iteration: int | None = None  # of the newest of them
+    loaded_iteration: int | None = None  # iteration of the newest loaded checkpoint
     random_start: bool = False  # "will start from random"
     saved: int | None = None  # iteration of the newest "successfully saved checkpoint"
     ended: bool = False  # an end mark: training is done, or the program says that it exits
     address: str | None = None
     nan_alert: str | None = None  # a critical alert, until a healthy iteration follows
-    interrupted: bool = False  # by a person since the newest iteration: ctrl+c, scancel
+    interrupted: bool = False  # a person interrupted it (ctrl+c, scancel) since the newest iteration
     error: str | None = None
     # Of the first error since the newest iteration: later ones are often its consequences.
     error_kind: str | None = None

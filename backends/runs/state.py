@@ -41,7 +41,7 @@ class RunState:
     train_iters: int | None = None
     reason: str | None = None
     stopping: str | None = None
-    note: str | None = None  # what its reader should know: that it waits in a queue, and why
+    note: str | None = None  # for the reader, such as why the job waits in a queue
     signs: Signs = field(default_factory=Signs)
     again: Again | None = None  # after a crash: the automatic resume
 

@@ -11,13 +11,13 @@ from backends.errors import UserError
 from backends.setup.job_watch import JobView
 from backends.setup.step import Action, Finding, Site, Step
 
-AT_ONCE = 8  # most questions wait for other programs
+AT_ONCE = 8  # threads; most calls wait for other programs
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`refusal` stands instead of actions when the step cannot be done now."""
+    """One step: what was found and what would run; `refusal` replaces the actions when the step cannot be done now."""
 
     finding: Finding
     actions: tuple[Action, ...] = ()

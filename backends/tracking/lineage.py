@@ -29,7 +29,7 @@ class Subject:
     """What is tracked: a run or a log, with its files, tags and parameters."""
 
     wanted: Wanted
-    name: str  # of this attempt; part of the tags that record how far its files were sent
+    name: str  # name of this attempt, part of the tags that record how far its files were sent
     log: Path
     telemetry: Path | None = None
     files: tuple[Path, ...] = ()

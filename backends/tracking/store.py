@@ -39,7 +39,7 @@ class Wanted:
     name: str
     began: float
     parent_lineage: str | None = None
-    run_id: str | None = None  # if it was made before
+    run_id: str | None = None  # the id of the run, if it exists already
 
 
 class Store(Protocol):

@@ -194,7 +194,7 @@ async def test_a_list_longer_than_the_screen_scrolls_with_its_mark() -> None:
 
 
 async def confirmed(key: str, *keys: str, runs: tuple[SeenRun, ...], started: list[str]) -> str:
-    """What was asked after `key`; then `keys`."""
+    """Press `key`, note the question, then press `keys`."""
     app = application(*runs)
     async with app.run_test(size=(100, 40), notifications=True) as pilot:
         await settled(pilot)

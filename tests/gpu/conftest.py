@@ -41,7 +41,7 @@ class Site:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
 
     def json(self, *words: str, limit: float = 120) -> Any:
-        """What a command that must succeed says."""
+        """The JSON output of a command that must succeed."""
         done = self.call(words[0], "--json", *words[1:], limit=limit)
         assert done.returncode == 0, f"{words}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
         return json.loads(done.stdout.splitlines()[-1])

@@ -40,7 +40,7 @@ KEEP = os.environ.get("OUT")  # where logs are kept, if anywhere
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left(site: Any) -> Iterator[None]:
-    """What a failed test leaves running is ended; the logs are kept."""
+    """End what a failed test leaves running; keep the logs."""
     yield
     for folder in run_folders(site.workspace):
         if not describe(folder).over:

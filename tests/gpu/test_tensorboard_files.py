@@ -1,4 +1,4 @@
-"""What the real trainer told TensorBoard is what its log says. Runs after test_real_megatron.py, on the files of that story."""
+"""The real trainer writes the same numbers to TensorBoard as to its log. It uses the files of test_real_megatron.py."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def environment(tmp_path: Path, hpc_environment: dict[str, str]) -> dict[str, st
 
 @pytest.fixture
 def started() -> Iterator[list[RunFolder]]:
-    """What a failed test leaves running is killed."""
+    """Kill what a failed test leaves running."""
     folders: list[RunFolder] = []
     yield folders
     for pid in [pid for folder in folders for pid in marked(folder)]:

@@ -66,7 +66,7 @@ def arguments(*words: str | Path, ranks: int = 1) -> argparse.Namespace:
 
 
 def printed(args: argparse.Namespace, ranks: Collective | None = None) -> str:
-    """What a whole run prints."""
+    """The output of a whole run."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         Trainer(args, ranks or Alone(), time.monotonic()).run()

@@ -1,4 +1,4 @@
-"""What was asked and answered: kept on disk, found again, written as Markdown; parameters and prompts that users write."""
+"""The history of prompts and answers: on disk, searched, as Markdown; and the parameters and prompts that users write."""
 
 from __future__ import annotations
 

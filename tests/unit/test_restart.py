@@ -1,4 +1,4 @@
-"""A run stopped and started again: anew where it saved nothing, else from its checkpoint."""
+"""A run that is stopped and started again: from its checkpoint, or from the start if it saved nothing."""
 
 from __future__ import annotations
 

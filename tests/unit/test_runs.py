@@ -186,7 +186,7 @@ def test_state_survives_its_file(tmp_path: Path) -> None:
     assert folder.state_file.stat().st_mode & 0o044 == 0o044  # a colleague may watch
 
 
-# How a run does, decided.
+# The phase of a run.
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_every_sign_of_a_random_start_counts_and_a_running_training_has_no_end()
 
 
 def test_a_session_number_that_is_used_again_is_not_the_jobs(tmp_path: Path) -> None:
-    """Else a stop would send KILL to the processes of another program."""
+    """Otherwise a stop would send KILL to the processes of another program."""
 
     def process(pid: int, session: int, ticks: int, environment: bytes = b"") -> None:
         fields = ["S", "1", "1", str(session), *["0"] * 15, str(ticks)]
@@ -326,7 +326,7 @@ def test_a_cancelled_job_is_never_called_finished() -> None:
 
 
 def test_the_reason_why_a_stop_did_not_save_is_reported() -> None:
-    """Seen: a node was lost while the ranks were to save; mpirun (5.0.11) said so, and left with status 0."""
+    """Observed with mpirun 5.0.11: a node was lost during the save; mpirun reported that and exited with status 0."""
     signs = Signs()
     rule, lost = (
         "-" * 74,
@@ -339,7 +339,7 @@ def test_the_reason_why_a_stop_did_not_save_is_reported() -> None:
     assert end == Ending("failed", "Stopped on request. PRTE has lost communication with a remote daemon.")
 
 
-# What a log says to those who run the job.
+# Signs in a log.
 
 
 @pytest.mark.parametrize(
@@ -472,8 +472,8 @@ def test_a_request_stays_until_it_is_dropped_and_invalid_ones_are_ignored(tmp_pa
 
 
 @pytest.mark.parametrize("limit", ["Infinity", "NaN", "1" + "0" * 400, "-5", "true", '"5"', "null"])
-def test_a_limit_that_is_no_time_is_the_usual_one(tmp_path: Path, limit: str) -> None:
-    """By a supervisor that must not end over it."""
+def test_an_invalid_limit_of_a_request_becomes_the_default(tmp_path: Path, limit: str) -> None:
+    """It must not end the supervisor."""
     folder = saved_run(Workspace(tmp_path), state=LIVE)
     folder.request_file.write_text(f'{{"action": "stop", "limit": {limit}}}')
     assert waiting_request(folder) == StopRequest(limit=DEFAULT_LIMIT)

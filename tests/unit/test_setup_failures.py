@@ -1,4 +1,4 @@
-"""What goes wrong in a set-up, shown with the real git, patch and python: each ends in a sentence with a remedy."""
+"""Failures of the set-up with the real git, patch and python: each gives a sentence with a remedy."""
 
 from __future__ import annotations
 

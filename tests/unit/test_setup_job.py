@@ -1,4 +1,4 @@
-"""A step as a job: it outlives who started it, is watched through its files, cancelled whole, and never runs twice."""
+"""A step as a job: it outlives its starter, is watched through its files, is cancelled as a whole, and never runs twice."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_two_starts_in_the_same_moment_do_not_write_the_same_files(folder: JobFo
 
 
 def test_cancel_ends_everything_that_was_started(folder: JobFolder, tmp_path: Path) -> None:
-    """Also what ignores TERM and what went into a process group of its own."""
+    """Also processes that ignore TERM or have a process group of their own."""
     program = "trap '' TERM; setsid sleep 300 & echo $! > pid; echo begun; while :; do sleep 0.1; done"
     start_job(folder, [shell("stubborn", program, tmp_path)], os.environ)
     until(lambda: "begun\n" in folder.log.read_text(), "the command's start")
@@ -172,7 +172,7 @@ def test_a_foreground_step_is_cancelled_as_by_ctrl_c(folder: JobFolder, tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_foreground_step_ends_its_command_when_it_is_ended(tmp_path: Path, number: signal.Signals) -> None:
-    """As the terminal's end does, or an administrator; the clone is a stand-in that only waits."""
+    """By a signal, as a closed terminal or an administrator sends it. The clone is a stand-in that only waits."""
     (tmp_path / "outputs").mkdir()
     git = tmp_path / "bin/git"
     git.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Runs beside each other: which they are, what they came to, where they differ, and the same for other programs."""
+"""The comparison of runs: which ones are meant, their final figures, their differences, and its exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside a job: a word to whoever sleeps, and companions that are started again."""
+"""The sidecars of a job: notifications, and companions that are started again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine has against a plan: data, disk, GPUs; and how fast earlier runs were."""
+"""Problems of a plan on this machine: data, disk and GPUs; and the speed of earlier runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher slurm: the script it writes (and what that does to signals), what it makes of Slurm's words, who adopts."""
+"""The launcher slurm: its batch script and how that handles signals, reading Slurm's output, and adoption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending a run: after saving, at once, by force; withheld where saving would do harm. Real processes."""
+"""Stops with real processes: after saving, at once, by force; withheld when saving would do harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job outlives its screen, its terminal and its supervisor; its exit code is known all the same. Real processes."""
+"""With real processes: a job outlives its screen, its terminal and its supervisor, and its exit code is still known."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_a_run_whose_state_is_damaged_is_not_started_a_second_time(workspace: Wo
 
 
 def test_two_runs_never_save_into_one_folder(workspace: Workspace) -> None:
-    """Also when both were allowed to before either had begun."""
+    """Also when both passed the check before either had begun."""
     save = workspace.root / "save"
     arguments = ("--train-iters", "500", "--save-interval", "100")
     plan = dataclasses.replace(scripted(TRAINER), save=str(save), arguments=arguments)

@@ -1,4 +1,4 @@
-"""What the driver of two H200s said, turned into readings; and readings through JSON and back."""
+"""Readings from the recorded driver of two H200s, and their way through JSON and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run without its log: the record of its event files is that of the log, as far as TensorBoard was told."""
+"""A run without its log: the record of its event files equals that of the log, for everything that TensorBoard gets."""
 
 from __future__ import annotations
 

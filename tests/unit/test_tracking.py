@@ -1,4 +1,4 @@
-"""What a run writes arrives at a store once, whatever the store does; names, limits, lineage, pictures."""
+"""The numbers of a run arrive at a store exactly once, even if the store fails; names, limits, lineage and pictures."""
 
 from __future__ import annotations
 

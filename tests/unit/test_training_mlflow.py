@@ -1,4 +1,4 @@
-"""What training_mlflow.patch puts into training.py, run by itself: the save folder, and MLflow that never hurts training."""
+"""The code that training_mlflow.patch adds to training.py: the save folder, and MLflow failures that never stop training."""
 
 from __future__ import annotations
 

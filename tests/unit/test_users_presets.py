@@ -1,4 +1,4 @@
-"""Presets that users write in TOML: what they may say, and how a mistake is named."""
+"""Presets that users write in TOML: what they may contain, and how mistakes are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a workspace, again and again."""
+"""Watching the runs of a workspace."""
 
 from __future__ import annotations
 

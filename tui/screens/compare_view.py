@@ -12,7 +12,7 @@ from tui.widgets.curves import Line, XAxis, nearest
 from tui.widgets.panel import Span
 from tui.widgets.table_view import TableRow, shortened
 
-COLOURS = 6  # of the palette
+COLOURS = 6  # curve colours of the palette
 NAME = 24  # cells of a name beside its value
 SMALL_IS_GOOD = ("loss", "lowest loss", "validation loss", "test loss", "iteration (ms)", "memory (MiB)")
 LARGE_IS_GOOD = ("tokens/s", "TFLOP/s/GPU")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backends.models.problem import Problem
 
 LABEL = 11
-FAR = timedelta(days=3000)  # beyond, a date says nothing
+FAR = timedelta(days=3000)  # a date farther away means nothing
 
 
 def problem_text(problems: Sequence[Problem], sign: Glyphs) -> Content:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from backends.telemetry.readings import GpuReading, HostReading, Snapshot
 
-READINGS = 10  # of the CPU that are averaged: a busy machine jumps from second to second
-CPU = 8.0  # points,
-MEMORY = 0.02  # of all memory of the host,
-UTILIZATION = 3.0  # points,
-POWER = 5.0  # W,
-TEMPERATURE = 2.0  # °C: smaller changes are not shown
+READINGS = 10  # CPU readings that are averaged: those of a busy machine jump from second to second
+# Smaller changes are not shown.
+CPU = 8.0  # percentage points
+MEMORY = 0.02  # share of the host's memory
+UTILIZATION = 3.0  # percentage points
+POWER = 5.0  # W
+TEMPERATURE = 2.0  # °C
 
 
 class CalmReadings:
@@ -22,7 +23,7 @@ class CalmReadings:
         self._cpu: dict[str, float] = {}  # the mean by host
 
     def settle(self, new: Snapshot) -> Snapshot:
-        """`new`, with the shown numbers wherever it differs too little from them."""
+        """`new`, but with the number that is shown wherever the new one differs too little from it."""
         name = new.host.host
         mean = _mean(self._cpu.get(name), new.host.cpu_percent)
         if mean is not None:
