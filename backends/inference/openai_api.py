@@ -144,7 +144,7 @@ class OpenAiClient:
 
 
 def body_of(request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """The JSON of the request. Greedy is temperature 0. The server decides what is left out."""
+    """The JSON of the request. Greedy is temperature 0. For parameters that are left out the server uses its defaults."""
     body: dict[str, Any] = {
         "max_tokens": request.tokens,
         "temperature": 0.0 if request.greedy else float(request.temperature),

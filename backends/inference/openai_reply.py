@@ -13,7 +13,7 @@ IMPOSSIBLE = -9999.0  # a log-probability that means 0
 
 
 class Gathered:
-    """What has come so far. `text` is not cleaned yet."""
+    """Everything that has arrived so far. `text` is not cleaned yet."""
 
     def __init__(self, *, chat: bool) -> None:
         self.text = ""

@@ -13,7 +13,7 @@ SERVED = re.compile(r" \(server(?:, iteration \d+)?\)$")
 
 
 def server_title(trained: str, iteration: int | str | None) -> str:
-    """Of a server on the model `trained`: on its checkpoint of `iteration`, or on what its tracker names ("release")."""
+    """The title of a server on the model `trained`, with the `iteration` of its checkpoint if that is a number."""
     return f"{trained} (server{f', iteration {iteration}' if isinstance(iteration, int) else ''})"
 
 

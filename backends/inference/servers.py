@@ -17,7 +17,7 @@ def text_servers(workspace: Workspace) -> list[RunInfo]:
 
 
 def ready_server(workspace: Workspace) -> RunInfo:
-    """The newest that can answer. Raises UserError that names what runs instead."""
+    """The newest server that can answer. Raises UserError that names the servers that run but cannot answer yet."""
     servers = text_servers(workspace)
     for info in servers:
         if info.address:

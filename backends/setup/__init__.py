@@ -1,1 +1,1 @@
-"""The tutorial's steps: is it done? what will it run? run it."""
+"""The steps of the tutorial: whether each is done, which commands are missing, and running them."""

@@ -100,7 +100,7 @@ def fetch(
 
 
 def own_corpus(site: Site) -> Path | None:
-    """The user's .jsonl, where one is named."""
+    """The user's .jsonl; None if none is named."""
     chosen, named = site.choices.corpus, site.settings.data.corpus
     return site.located(chosen, named).resolve() if chosen or named else None
 
@@ -111,7 +111,7 @@ def corpus_path(site: Site) -> Path:
 
 
 def read_corpus(site: Site, corpus: Path) -> Corpus:
-    """All of it where that is chosen, else a sample. Raises UserError when it cannot be read."""
+    """Read all of the corpus if the user chose that, else a sample. Raises UserError when it cannot be read."""
     try:
         return check_corpus(corpus, site.settings.data.key, None if site.choices.whole else SAMPLE)
     except OSError as error:

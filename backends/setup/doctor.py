@@ -1,4 +1,4 @@
-"""The check-up: what a week-long run needs of this machine, each with verdict, evidence and remedy."""
+"""The check-up: everything that a week-long run needs of this machine, with verdict, evidence and remedy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_ports(site: Site) -> Finding:
 
 
 def _listeners() -> dict[int, str]:
-    """Who listens, as far as this user may see: `, by python3 of ann (pid 12)`."""
+    """The processes that listen, as far as this user may see them: `, by python3 of ann (pid 12)`."""
     found: dict[int, str] = {}
     try:
         connections = psutil.net_connections(kind="tcp")
@@ -106,7 +106,7 @@ def check_clock(site: Site) -> Finding:
 
 
 def check_logout(site: Site) -> Finding:
-    """Whether a logout ends what was started: logind's KillUserProcesses takes even processes of other sessions."""
+    """Whether a logout ends the runs: logind's KillUserProcesses kills even processes of other sessions."""
     inside = "inside tmux" if site.environment.get("TMUX") else "not inside tmux"
     loginctl = site.programs.find("loginctl")
     answer = (

@@ -1,4 +1,4 @@
-"""Why a set-up command failed, in words with a remedy, from what it printed."""
+"""Explains from its output why a set-up command failed, with a remedy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
 
 
 def explain(lines: Iterable[str], status: int, program: str = "") -> Explanation:
-    """The first row that fits what a failed `program` printed (the newest lines are enough); else its last words."""
+    """The first row that fits the newest lines of a failed `program`; else its last line."""
     text = list(lines)
     hints = [line.removeprefix("hint: ") for line in text if line.startswith("hint: ")]
     if hints and program.startswith("python") and len(text) > 1:  # mdk-tui's own program

@@ -1,4 +1,4 @@
-"""What the driver says of its GPUs, who uses them, and whether the image's CUDA goes with it."""
+"""Checks of the GPUs: the driver, their processes, and whether the driver supports the image's CUDA."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def part_of(image: Path) -> Path:
 
 
 def definition(site: Site) -> Path:
-    """The definition file that the user names; mdk-tui's own where the name is one of `OWN` and there is no such file."""
+    """The definition file that the user names; mdk-tui's own if the name is in `OWN` and no such file exists."""
     chosen, named = site.choices.definition, site.settings.image.definition or OWN[0]
     here = site.located(chosen, named)
     own = str(chosen or named)
@@ -130,7 +130,7 @@ def definition(site: Site) -> Path:
 
 
 def build_arguments(site: Site) -> list[str]:
-    """Those of the settings, and OPENMPI as on the host unless the settings set it."""
+    """The build arguments of the settings, and OPENMPI as on the host unless the settings set it."""
     given = list(site.settings.image.build_arguments)
     if not any(word.startswith("OPENMPI=") for word in given):
         given += follows_host(site)

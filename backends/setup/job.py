@@ -208,7 +208,7 @@ def cancel_job(folder: JobFolder, limit: float = CANCEL_LIMIT) -> bool:
 
 
 def _kill(state: JobState, limit: float) -> set[Process]:
-    """KILL what is left of a job, and what that started meanwhile, for `limit` s; which processes those were."""
+    """KILL the processes that are left of a job, and those that they start meanwhile, for `limit` s. Returns them."""
     deadline = time.monotonic() + limit
     killed: set[Process] = set()
     while (left := remains(state)) and time.monotonic() < deadline:

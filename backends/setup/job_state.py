@@ -47,7 +47,7 @@ class JobState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> JobState | None:
-        """None for what no job wrote."""
+        """None if `value` is not the state of a job."""
         if value is None or value.get("phase") not in PHASES:
             return None
         machine, started, ended = value.get("machine"), value.get("started"), value.get("ended")

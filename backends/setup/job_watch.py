@@ -127,7 +127,7 @@ class JobWatch:
         self._progress = found
 
     def _left(self) -> float | None:
-        """By the mean rate since the first reading: a resumed download does not count what it found."""
+        """The time left, from the mean rate since the first reading: what a resumed download found does not count."""
         if self._first is None or self._progress is None or self._progress.fraction is None:
             return None
         when, fraction = self._first

@@ -1,4 +1,4 @@
-"""Is this .jsonl a corpus? Bad lines by number, missing keys, empty texts, encoding.
+"""Checks whether a .jsonl is a corpus: bad lines by number, missing keys, empty texts, encoding.
 
 `python -m backends.setup.jsonl FILE [KEY]` reads all of it, with progress; status 1 when a line is bad.
 """

@@ -95,7 +95,7 @@ class MegatronStep(StepFindings):
 
 
 def repository(site: Site) -> str:
-    """Where to clone from: a path, when there is a folder or a bundle of that name, else the address as it is."""
+    """Where to clone from: a path, if a folder or a bundle of that name exists, else the address unchanged."""
     chosen, named = site.choices.repository, site.settings.megatron.repository
     local = existing(str(site.located(chosen, named)))
     return str(local) if local else chosen or named

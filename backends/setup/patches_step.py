@@ -182,5 +182,5 @@ def patch_file(patch: Patch) -> Path:
 
 
 def _content(path: Path) -> str:
-    """The file, cleaned as a program's answer is, to be compared with one."""
+    """The content of the file, cleaned like a program's answer, to compare it with one."""
     return clean(path.read_text(encoding="utf-8", errors="replace"))

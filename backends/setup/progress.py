@@ -1,4 +1,4 @@
-"""How far a set-up command is, read from what it prints itself: git, singularity, preprocess_data.py, our download."""
+"""The progress of a set-up command, from its output: git, singularity, preprocess_data.py and mdk-tui's download."""
 
 from __future__ import annotations
 

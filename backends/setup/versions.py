@@ -1,4 +1,4 @@
-"""Which Open MPI is this, and do two of them go together?"""
+"""Versions of Open MPI: reading them, and whether two of them work together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class MpiVersion:
-    """`numbers` is None for what is not Open MPI."""
+    """An MPI by its name and version. `numbers` is None if it is not Open MPI."""
 
     vendor: str
     numbers: tuple[int, int, int] | None
@@ -26,7 +26,7 @@ class MpiVersion:
 
 
 def read_mpi_version(output: str) -> MpiVersion | None:
-    """The version in what `mpirun --version` printed; None when it says nothing known."""
+    """The version in the output of `mpirun --version`; None when it is not understood."""
     if match := OPEN_MPI.search(output):
         return MpiVersion("Open MPI", (int(match[1]), int(match[2]), int(match[3])))
     for pattern, vendor in OTHERS:

@@ -1,4 +1,4 @@
-"""`python -m backends.setup.whole PREFIX`: is this preprocessed data set whole? Judged by its .idx and .bin alone."""
+"""`python -m backends.setup.whole PREFIX`: checks from .idx and .bin whether a preprocessed data set is complete."""
 
 from __future__ import annotations
 

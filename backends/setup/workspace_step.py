@@ -1,4 +1,4 @@
-"""The workspace folder: is it writable, is there room, do all nodes see it?"""
+"""The workspace folder: whether it is writable, has room, and is visible on all nodes."""
 
 from __future__ import annotations
 

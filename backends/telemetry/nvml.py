@@ -63,7 +63,7 @@ class Nvml(Protocol):
 
 
 class DriverSaysNo(Exception):
-    """The driver answers, but gives no GPUs. The text says why in plain words; `gone` when asking again is in vain."""
+    """The driver answers, but gives no GPUs. The text says why; `gone`: asking again is useless."""
 
     def __init__(self, note: str, *, gone: bool = False) -> None:
         super().__init__(note)

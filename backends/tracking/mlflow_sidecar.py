@@ -112,7 +112,7 @@ class Watch:
         info = describe(self._folder)
         if not info.over:
             return None
-        self._due = 0.0  # the next call may look at once
+        self._due = 0.0  # the next call may read the state at once
         return ending_of(info)
 
 

@@ -51,7 +51,7 @@ def text(*snapshots: Snapshot, width: int = 60, height: int = 10, processes: boo
     return ["".join(part for part, _ in row).rstrip() for row in rows]
 
 
-def test_a_row_a_gpu_with_every_number_in_its_column():
+def test_each_gpu_has_a_row_with_aligned_columns():
     rows = text(EIGHT)
     assert rows[0] == "0 ━━━━━━━━━━━━━━━━━━━━━━── 73.3/79.6 GiB  99 %  690 W  61 °C"
     assert rows[7].endswith("73.3/79.6 GiB  99 %  690 W  68 °C")

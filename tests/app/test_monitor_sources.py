@@ -84,7 +84,7 @@ def of_run(folder: RunFolder) -> Readings:
     return Readings(Watched(folder.name, folder.log, folder), Live)
 
 
-def test_a_run_of_this_machine_is_asked_live_after_what_was_recorded(tmp_path: Path):
+def test_live_readings_follow_the_recorded_ones_of_a_run_of_this_machine(tmp_path: Path):
     found = list(of_run(recorded_run(tmp_path, "running", this_machine()))())
     assert [s.host.host for s in found[0].snapshots] == ["node-a", "node-b"] and found[0].timeline is not None
     assert found[-1] == Reading((NOW,))

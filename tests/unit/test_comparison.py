@@ -41,7 +41,7 @@ def changed(base: tuple[str, ...], *changes: str) -> tuple[str, ...]:
     return merge_arguments(base, changes)
 
 
-def test_defaults_are_those_that_the_real_one_prints(logs: Path) -> None:
+def test_defaults_equal_those_that_the_real_program_prints(logs: Path) -> None:
     """The argument block of a real run of core_r0.8.0 against what the preset it was started with is taken for."""
     printed = printed_values(read_argument_block(logs / "h200-core_r0.8.0-train.log"))
     planned = planned_values(SMOKE, "megatron")

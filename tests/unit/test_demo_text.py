@@ -26,7 +26,7 @@ def test_every_text_can_be_spelled_and_read_again(text: str) -> None:
 
 
 @given(st.lists(st.integers(-5, 400)))
-def test_any_ids_can_be_read(tokens: list[int]) -> None:
+def test_any_token_ids_can_be_detokenized(tokens: list[int]) -> None:
     assert isinstance(TOKENIZER.detokenize(tokens), str)
 
 

@@ -412,7 +412,7 @@ def test_the_preset_tiny_trains_with_any_number_of_iterations_on_one_rank_or_two
             assert read_arguments(args, ranks).global_batch_size == 4
 
 
-def test_it_runs_where_only_the_demo_was_copied(tmp_path: Path, text: Path) -> None:
+def test_the_demo_runs_without_the_rest_of_the_package(tmp_path: Path, text: Path) -> None:
     source = Path(model.__file__).parent
     shutil.copytree(source, tmp_path / "backends" / "demo")
     shutil.copy(source.parent / "__init__.py", tmp_path / "backends")

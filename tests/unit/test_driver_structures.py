@@ -85,7 +85,7 @@ def read(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[GpuReading, .
     return GpuReader(cast("Nvml", pynvml), lambda pid: ("python", "alice")).read()
 
 
-def test_names_and_constants_are_pynvmls() -> None:
+def test_names_and_constants_equal_those_of_pynvml() -> None:
     names = [name for name in vars(Nvml) if name.startswith("nvml")]
     assert len(names) > 10 and all(callable(getattr(pynvml, name)) for name in names)
     for own, theirs in (

@@ -165,7 +165,7 @@ def demo(tmp_path: Path) -> tuple[Workspace, Path]:
     return Workspace(tmp_path / "ws"), save
 
 
-def test_one_of_the_demo_comes_back_value_for_value(demo: tuple[Workspace, Path]) -> None:
+def test_a_demo_plan_is_rebuilt_exactly(demo: tuple[Workspace, Path]) -> None:
     workspace, save = demo
     found: Resumption = resumption(workspace, save, 3, (), NOW)
     assert found.rebuilt and found.branches and (found.plan.trainer, found.plan.launcher) == ("demo", "local")

@@ -79,7 +79,7 @@ def test_a_run_that_has_trained_saves_before_it_starts_again(
     assert (plan.load, plan.save, plan.parent) == (str(save), str(save), started[0].name)
 
 
-def test_a_checkpoint_from_before_is_gone_on_from_when_nothing_new_was_learned(workspace: Workspace) -> None:
+def test_a_restart_without_new_iterations_continues_from_the_old_checkpoint(workspace: Workspace) -> None:
     save = workspace.checkpoints / "2026-11-30/05-00-00"
     (save / "iter_0000009").mkdir(parents=True)
     (save / TRACKER).write_text("9")

@@ -138,7 +138,7 @@ def test_a_missing_command_is_reported() -> None:
     assert said == ["the command of [notify] could not be started: No such file or directory"]
 
 
-def test_a_companion_that_fails_is_started_again_and_in_the_end_left(tmp_path: Path) -> None:
+def test_a_companion_that_keeps_failing_is_restarted_a_few_times(tmp_path: Path) -> None:
     said: list[str] = []
     clock = Clock()
     program = f"import os, sys; open({str(tmp_path / 'starts')!r}, 'a').write('x'); sys.exit(3)"

@@ -397,7 +397,7 @@ QUEUE = (0, "7 /w/a b/command.sh.old /w/a b\n12 /w/a b/command.sh /w/a b\n", "")
 
 
 @pytest.mark.parametrize("sbatch", [SILENCE, LOST])
-def test_a_job_that_a_busy_controller_took_without_saying_so_is_found(sbatch: tuple[int, str, str]) -> None:
+def test_a_job_accepted_without_an_answer_is_found(sbatch: tuple[int, str, str]) -> None:
     control, asked = answering(sbatch=sbatch, squeue=QUEUE)
     assert control.submit(["sbatch"], ["/w/a b/command.sh", "/w/a b"], {}, "/") == "12"
     assert [words[0] for words in asked] == ["sbatch", "squeue"], "it is not submitted twice"
@@ -484,7 +484,7 @@ def test_a_silent_controller_never_ends_a_run(job: tuple[SlurmJob, FakeSlurm, Cl
         (GONE, None, None),
     ],
 )  # fmt: skip
-def test_an_end_that_the_script_could_not_write_is_slurms_to_tell(
+def test_an_end_that_the_script_could_not_record_is_asked_from_slurm(
     job: tuple[SlurmJob, FakeSlurm, Clock], state: SlurmState, exit: JobExit | None, words: str | None
 ) -> None:
     it, fake, _ = job
@@ -525,7 +525,7 @@ def test_a_stop_that_the_controller_did_not_take_is_sent_until_it_does(
     assert it.lives() and fake.told == [stop, stop], "the trainer is not asked twice"
 
 
-def test_a_job_is_written_down_found_again_and_never_left_alone(
+def test_a_submitted_job_is_recorded_and_cancelled_if_it_cannot_be(
     folder: RunFolder, workspace: Workspace
 ) -> None:
     fake = FakeSlurm()

@@ -271,7 +271,7 @@ def test_ranks_that_hang_after_an_error_are_ended_where_that_is_wanted(workspace
 
 
 @pytest.mark.parametrize("hung", [True, False])
-def test_one_who_ends_a_job_that_hangs_may_have_it_resumed(workspace: Workspace, hung: bool) -> None:
+def test_a_hung_run_that_is_ended_may_be_resumed(workspace: Workspace, hung: bool) -> None:
     workspace.settings.write_text("[resume]\nautomatic = 2\npause_minutes = 10\n")
     folder = start_scripted(workspace, HANGS)
     wait_for(lambda: state_of(folder).signs.last_error)
