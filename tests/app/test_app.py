@@ -289,9 +289,8 @@ async def test_hostile_text_is_text(place: Any, size: tuple[int, int]) -> None:
         await pilot.press(place.key)
         await settled(pilot)
         app.tell(HOSTILE)
-        await pilot.pause()
+        await until_seen(pilot, lambda: "[/x]" in screen_text(app), "the message")
         text = screen_text(app)
-        assert "[/x]" in text
         assert not any((ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 for sign in text)
     assert app.failures == []
 

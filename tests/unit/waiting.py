@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # scripted jobs wait, too, and start without the screen's libraries
+    from textual.app import App
     from textual.pilot import Pilot
 
 LIMIT = 300.0  # s
@@ -47,4 +48,12 @@ async def at_rest(pilot: Pilot[Any]) -> None:
         await pilot.pause(0)
         nodes = [pilot.app, *pilot.app.screen.walk_children(with_self=True)]
         keys = getattr(pilot.app, "_handed_at", None) is not None
-        quiet = 0 if keys or any(node.message_queue_size for node in nodes) else quiet + 1
+        busy = keys or _undrawn(pilot.app) or any(node.message_queue_size for node in nodes)
+        quiet = 0 if busy else quiet + 1
+
+
+def _undrawn(app: App[Any]) -> bool:
+    """Whether the screen waits for its timer to lay out or to draw what has changed."""
+    screen = app.screen
+    changed = screen._layout_required or screen._scroll_required or screen._repaint_required
+    return screen.is_current and not app._batch_count and bool(changed or screen._dirty_widgets)
