@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import platform
 import shutil
@@ -15,6 +14,7 @@ from backends.launch.image import find_singularity, workspace_image
 from backends.runs.branching import absolute
 from backends.runs.catalog import find_run
 from backends.runs.folder import NAME
+from backends.runs.processes import user_name
 from backends.settings import read_settings
 from backends.tracking.place import tracking_place
 from backends.tracking.web_commands import (
@@ -93,11 +93,7 @@ def started(workspace: Workspace, pages: Pages) -> WebServer:
 
 def forward(port: int) -> str:
     """The `ssh -L` line to run on the machine with the browser."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        user = str(os.getuid())
-    return ssh_line(port, os.environ, user, platform.node())
+    return ssh_line(port, os.environ, user_name(), platform.node())
 
 
 def how_to_reach(server: WebServer) -> str:

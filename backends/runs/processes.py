@@ -5,6 +5,8 @@ A process id alone says little: it is used again. With the start time in clock t
 
 from __future__ import annotations
 
+import getpass
+import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -47,6 +49,14 @@ def this_machine(proc: Path = PROC) -> Machine:
     except OSError:
         boot_id = ""
     return Machine(platform.node(), boot_id)
+
+
+def user_name() -> str:
+    """The name of this user, or the user id where it has no name, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def find_process(pid: int, proc: Path = PROC) -> Process | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 import shutil
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from backends.errors import UserError
 from backends.resources import resource_folder
+from backends.runs.processes import user_name
 from backends.setup.definition_lint import lint
 from backends.setup.step import INSTALL_SINGULARITY, NO_SINGULARITY, Action, Finding, Site, StepFindings
 from backends.setup.versions import MpiVersion, read_mpi_version
@@ -163,10 +163,6 @@ def has_id_range(file: Path, user: str) -> bool:
         return any(line.split(":")[0] == user for line in file.read_text().splitlines())
     except OSError:
         return False
-
-
-def user_name() -> str:
-    return getpass.getuser()
 
 
 def _content(path: Path) -> str:

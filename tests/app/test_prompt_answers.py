@@ -87,7 +87,7 @@ async def test_two_checkpoints_answer_one_prompt_side_by_side(
         assert "iteration 200" in it.text and "iteration 100" in it.text
         await it.until(pilot, lambda: len(history.read(it.file)) == 2)
         await pilot.press("escape", "c")
-        await take(pilot, it, "nobody")
+        await take(pilot, it, "one answer")
         assert not it.screen.has_class("-two")
     first, second = history.read(it.file)
     assert first.at == second.at and first.request == second.request

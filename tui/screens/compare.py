@@ -64,7 +64,7 @@ class CompareScreen(LivePanes):
         yield TopLine("compare", id="where", ascii_only=plain)
         yield Plot(self._curves, id="curves", ascii_only=plain)
         with Container(id="tables"):
-            yield TableView("what each came to", id="figures", ascii_only=plain)
+            yield TableView("final figures", id="figures", ascii_only=plain)
             yield TableView(
                 "arguments that differ", id="arguments", ascii_only=plain, empty="no argument differs"
             )

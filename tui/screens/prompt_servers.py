@@ -121,7 +121,7 @@ def choices(
 ) -> list[Choice]:
     """The choices for an answerer: servers, an address to be asked for, checkpoints to serve. `second`: beside another."""
     listed = (
-        [Choice(NOBODY, "nobody: one answer a question")]
+        [Choice(NOBODY, "none: one answer to each prompt")]
         if second
         else [Choice(NEWEST, "the newest that can answer")]
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from backends.runs.processes import user_name
 from tui.glyphs import glyphs
 from tui.widgets.panel import Panel, Row, Span
 
@@ -36,7 +36,7 @@ class GpuPanel(Panel):
         user: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes, ascii_only=ascii_only)
-        self._user = user or _whoami()
+        self._user = user or user_name()
         self.forget()
 
     def forget(self) -> None:
@@ -99,10 +99,3 @@ class GpuPanel(Panel):
     def action_processes(self) -> None:
         self._processes = not self._processes
         super().show()
-
-
-def _whoami() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        return None
